@@ -1,0 +1,1 @@
+"""suffixspec's verification engine (torch + transformers). Not built yet."""

@@ -1,0 +1,119 @@
+"""The error tree of suffixspec. Everything the project raises on purpose descends from one root.
+
+```
+SuffixSpecError
+├── ConfigError (ValueError)          a setting is missing, unknown or out of range
+├── InputError (ValueError)           data given to a call is wrong
+│   ├── TokenError                    a token id is outside the vocabulary or not an integer
+│   ├── TraceError                    a trace file cannot be read; carries path and line
+│   │   ├── TraceFormatError          the format is unknown, or not the one that was forced
+│   │   └── NoCompletionsError        the format holds no model output, so nothing can be replayed
+│   └── TokenizerError                a tokenizer cannot be found, read or used
+├── LookupFailure (KeyError)          something was named that does not exist
+│   ├── UnknownSessionError
+│   ├── UnknownRequestError
+│   └── UnknownNamespaceError
+├── SnapshotError                     a stored index cannot be loaded
+│   ├── SnapshotFormatError           it is not one of our files, or of another version
+│   └── SnapshotCorruptError          it is truncated or its checksum is wrong
+├── CapacityError                     a hard limit was reached; nothing was changed
+├── IntegrityError                    an internal invariant does not hold: a bug, please report it
+└── MissingDependencyError (ImportError)  an optional package is needed; names the extra to install
+```
+
+A message names the field, the value and the remedy. Errors are raised before anything is changed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class SuffixSpecError(Exception):
+    """Root of every error that suffixspec raises on purpose."""
+
+
+class ConfigError(SuffixSpecError, ValueError):
+    """A setting is missing, unknown or out of range."""
+
+
+class InputError(SuffixSpecError, ValueError):
+    """Data given to a call is wrong."""
+
+
+class TokenError(InputError):
+    """A token id is outside the vocabulary or not an integer."""
+
+
+class TraceError(InputError):
+    """A trace file cannot be read.
+
+    Attributes: ``path`` (the file, or ``None`` for standard input), ``line`` (1-based, or ``None``
+    where the file is one document), ``reason`` (the message without the place).
+    """
+
+    def __init__(
+        self, reason: str, *, path: Path | str | None = None, line: int | None = None
+    ) -> None:
+        place = "" if path is None else str(path)
+        if line is not None:
+            place = f"{place}:{line}" if place else f"line {line}"
+        super().__init__(f"{place}: {reason}" if place else reason)
+        self.reason = reason
+        self.path = path
+        self.line = line
+
+
+class TraceFormatError(TraceError):
+    """The format of a trace is unknown, or is not the one that was forced."""
+
+
+class NoCompletionsError(TraceError):
+    """The format holds no model output, so there is nothing to replay."""
+
+
+class TokenizerError(InputError):
+    """A tokenizer cannot be found, read or used."""
+
+
+class LookupFailure(SuffixSpecError, KeyError):
+    """Something was named that does not exist."""
+
+    def __str__(self) -> str:  # KeyError would print the repr of the message
+        return str(self.args[0]) if self.args else ""
+
+
+class UnknownSessionError(LookupFailure):
+    """No session of this name is open."""
+
+
+class UnknownRequestError(LookupFailure):
+    """No request has this handle: it never existed or is finished."""
+
+
+class UnknownNamespaceError(LookupFailure):
+    """No namespace has this key."""
+
+
+class SnapshotError(SuffixSpecError):
+    """A stored index cannot be loaded."""
+
+
+class SnapshotFormatError(SnapshotError):
+    """The file is not one of ours, or is of another version."""
+
+
+class SnapshotCorruptError(SnapshotError):
+    """The file is truncated or its checksum is wrong."""
+
+
+class CapacityError(SuffixSpecError):
+    """A hard limit was reached; nothing was changed."""
+
+
+class IntegrityError(SuffixSpecError):
+    """An internal invariant does not hold. This is a bug: please report it."""
+
+
+class MissingDependencyError(SuffixSpecError, ImportError):
+    """An optional package is needed; the message names the extra to install."""

@@ -1,0 +1,1 @@
+"""suffixspec's HTTP and gRPC service. Not built yet."""
