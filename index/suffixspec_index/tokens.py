@@ -84,6 +84,19 @@ def as_forbidden_array(
     return np.unique(as_token_array(ids, field=field))
 
 
+@njit(cache=True, nogil=True)
+def is_forbidden(forbidden: NDArray[np.int32], token: int) -> bool:
+    """Whether the sorted ``forbidden`` holds ``token``; for kernels. O(log n)."""
+    low, high = 0, len(forbidden)
+    while low < high:
+        middle = (low + high) >> 1
+        if forbidden[middle] < token:
+            low = middle + 1
+        else:
+            high = middle
+    return bool(low < len(forbidden) and forbidden[low] == token)
+
+
 def _from_sequence(token_ids: ArrayLike, field: str) -> NDArray[np.generic]:
     """Convert what is not an array. NumPy turns ``[1, True]`` into integers, so look for bools."""
     try:

@@ -59,7 +59,7 @@ class NgramProposer(Proposer):
     of the n-gram that was found. Calls may come from several threads; they are served one at a
     time, and kernels release the GIL.
 
-    Memory: 8 to 16 bytes per token of context, and as much again for each n-gram length.
+    Memory: 4 to 8 bytes per token of context, and 8 to 16 more for each n-gram length.
     """
 
     name: ClassVar[str] = "ngram"

@@ -14,6 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from suffixspec_index.pointers import int32_at
+from suffixspec_index.tokens import is_forbidden
 
 TEXT, SLOTS, CAPACITY, LENGTH, END = range(5)
 """Columns: addresses of text and slots, capacity (a power of two), tokens held, longest context."""
@@ -179,18 +180,6 @@ def append_batch(
 
 
 @njit(cache=True, nogil=True)
-def _is_forbidden(forbidden: NDArray[np.int32], token: int) -> bool:
-    low, high = 0, len(forbidden)
-    while low < high:
-        middle = (low + high) >> 1
-        if forbidden[middle] < token:
-            low = middle + 1
-        else:
-            high = middle
-    return low < len(forbidden) and forbidden[low] == token
-
-
-@njit(cache=True, nogil=True)
 def propose(
     row: NDArray[np.int64],
     limit: int,
@@ -224,7 +213,7 @@ def propose(
     start = position + matched
     count = min(limit, length - start, row[END] - length)
     for i in range(count):
-        if _is_forbidden(forbidden, text[start + i]):
+        if is_forbidden(forbidden, text[start + i]):
             return i, matched
         out[i] = text[start + i]
     return max(count, 0), matched
