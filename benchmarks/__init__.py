@@ -1,0 +1,1 @@
+"""Benchmarks against the peer: ``python -m benchmarks [GROUP ...] [--json FILE]``."""

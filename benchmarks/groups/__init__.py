@@ -1,0 +1,1 @@
+"""One file per group; each registers itself with :func:`benchmarks.harness.group`."""
