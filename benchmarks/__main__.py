@@ -15,6 +15,9 @@ from rich.table import Table
 from benchmarks import peer
 from benchmarks.harness import Context, Row, groups, header
 
+WIDTH = 150
+"""Columns of the table where it goes to a file."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the named groups (all, where none is named). Returns the exit status."""
@@ -27,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.repeats < 1:
         parser.error(f"--repeats: must be at least 1, got {options.repeats}")
     console = Console(stderr=True)
+    output = Console() if sys.stdout.isatty() else Console(width=WIDTH)
     context = Context(
         repeats=options.repeats,
         quick=options.quick,
@@ -43,9 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console.print(f"[bold]{name}[/bold]: {known[name].summary}")
         found = known[name].run(context)
         rows += found
-        Console().print(table(name, found))
+        output.print(table(name, found))
     head = header(context)
-    Console().print(_headline(head))
+    output.print(_headline(head))
     if options.json is not None:
         options.json.parent.mkdir(parents=True, exist_ok=True)
         document = {"header": head, "rows": [row.as_json() for row in rows]}

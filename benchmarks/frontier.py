@@ -131,7 +131,7 @@ def draw(panels: dict[str, dict[str, Sequence[Count]]]) -> object:
         template="plotly_white",
         width=420 * columns,
         height=340 * rows,
-        legend={"orientation": "h", "y": 1.08, "x": 0.5, "xanchor": "center"},
-        margin={"t": 80},
+        legend={"orientation": "h", "y": 1.1, "x": 0.5, "xanchor": "center"},
+        margin={"t": 100},
     )
     return figure

@@ -155,14 +155,20 @@ def _next_turn(context: Context) -> list[Row]:
 
 
 def _long_session(context: Context) -> Turns | None:
-    """Six turns from where a session's history first exceeds ``HISTORY`` tokens."""
+    """Six turns of one session, the first as soon as its history exceeds ``HISTORY`` tokens.
+
+    Of all sessions the one that then exceeds it by least.
+    """
+    found: list[Turns] = []
     for sessions in context.corpus.sources.values():
         for turns in sessions:
             late = [turn for turn in turns if len(turn[0]) >= HISTORY]
             if len(late) >= 6:
-                return late[:6]
-    context.say(f"no session has {HISTORY:,} tokens of history: the row is left out")
-    return None
+                found.append(late[:6])
+    if not found:
+        context.say(f"no session has {HISTORY:,} tokens of history: the row is left out")
+        return None
+    return min(found, key=lambda turns: len(turns[0][0]))
 
 
 def _our_turns(turns: Turns) -> float:
@@ -218,7 +224,7 @@ def _measure_memory(rival: str, depth: int) -> dict[str, float | None]:
         [sys.executable, "-m", "benchmarks.memory", rival, str(depth)],
         cwd=ROOT,
         check=True,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
     )
     measured: dict[str, float | None] = json.loads(done.stdout)
