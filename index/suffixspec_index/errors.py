@@ -76,7 +76,7 @@ class TokenizerError(InputError):
     """A tokenizer cannot be found, read or used."""
 
 
-class LookupFailure(SuffixSpecError, KeyError):
+class LookupFailure(SuffixSpecError, KeyError):  # noqa: N818 - "LookupError" is a builtin
     """Something was named that does not exist."""
 
     def __str__(self) -> str:  # KeyError would print the repr of the message

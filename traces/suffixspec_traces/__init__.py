@@ -1,0 +1,1 @@
+"""Recorded agent traces: formats, rendering, replay and reports."""
