@@ -116,9 +116,9 @@ def run_command(name: str, args: list[str], settings: LoadedSettings) -> None:
     """
     try:
         module = importlib.import_module(f"suffixspec.commands.{name}")
-    except MissingDependencyError:
-        raise
     except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("suffixspec"):
+            raise  # a fault of ours, not a missing package
         raise MissingDependencyError(
             f"{name}: needs the package {error.name!r}, which is not installed; "
             "run: pip install 'suffixspec[engine]'"

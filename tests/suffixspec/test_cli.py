@@ -21,6 +21,8 @@ runner = CliRunner()
 @pytest.fixture(autouse=True)
 def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "SUFFIXSPEC_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def run_main(monkeypatch: pytest.MonkeyPatch, *args: str) -> int:

@@ -82,7 +82,6 @@ class NgramProposer(Proposer):
         # A secret seed, so that nobody can choose tokens that all collide. Drafts do not depend
         # on it.
         self._seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
-        self._out = np.empty(self._tokens, np.int32)
         self._lock = threading.Lock()
         self._requests: RequestTable[_Request] = RequestTable()
         # Open sessions, least recently used first: the row of an idle one, None while in use.
@@ -141,19 +140,14 @@ class NgramProposer(Proposer):
         """See :meth:`Proposer.propose`. O(prompt_lookup_max + draft)."""
         most = min(as_limit(limit), self._tokens)
         with self._lock:
-            row = self._requests.get(request).row
+            row = self._rows[self._requests.get(request).row]
+            out = np.empty(min(most, int(row[kernels.LENGTH])), np.int32)
             count, matched = kernels.propose(
-                self._rows[row],
-                most,
-                self._min_n,
-                self._max_n,
-                self._seed,
-                self._forbidden,
-                self._out,
+                row, most, self._min_n, self._max_n, self._seed, self._forbidden, out
             )
-            if not count:
-                return Draft.empty()
-            return Draft.path(self._out[:count].copy(), source=Source.NGRAM, match_len=matched)
+        if not count:
+            return Draft.empty()
+        return Draft.path(out[:count], source=Source.NGRAM, match_len=matched)
 
     def propose_batch(
         self,
@@ -162,13 +156,15 @@ class NgramProposer(Proposer):
     ) -> DraftBatch:
         """See :meth:`Proposer.propose_batch`. One kernel call for all."""
         most = np.minimum(as_limits(limits, len(requests)), self._tokens)
-        out = np.empty(int(most.sum()), np.int32)
         offsets = np.empty(len(requests) + 1, np.int64)
         match_lens = np.empty(len(requests), np.int32)
         with self._lock:
+            row_ids = self._row_ids(requests)
+            most = np.minimum(most, self._rows[row_ids, kernels.LENGTH])
+            out = np.empty(int(most.sum()), np.int32)
             kernels.propose_batch(
                 self._rows,
-                self._row_ids(requests),
+                row_ids,
                 most,
                 self._min_n,
                 self._max_n,

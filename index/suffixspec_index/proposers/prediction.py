@@ -66,8 +66,6 @@ class PredictionProposer(Proposer):
         self._max_context = config.max_model_len or UNBOUNDED
         self._vocab_size = as_vocab_size(vocab_size)
         self._forbidden = as_forbidden_array(forbidden)
-        self._out = np.empty(self._tokens, np.int32)
-        self._probs = np.empty(self._tokens, np.float32)
         self._lock = threading.Lock()
         self._requests: RequestTable[_Request] = RequestTable()
         self._rows = np.zeros((8, kernels.COLUMNS), np.int64)
@@ -118,15 +116,15 @@ class PredictionProposer(Proposer):
         most = min(as_limit(limit), self._tokens)
         with self._lock:
             row = self._rows[self._requests.get(request).row]
-            count = kernels.propose(row, most, self._forbidden, self._out, self._probs)
-            if not count:
-                return Draft.empty()
-            return Draft.path(
-                self._out[:count].copy(),
-                source=Source.PREDICTION,
-                probs=self._probs[:count].copy(),
-                match_len=int(row[kernels.RUN]),
-            )
+            out = np.empty(min(most, int(row[kernels.LENGTH])), np.int32)
+            probs = np.empty(len(out), np.float32)
+            count = kernels.propose(row, most, self._forbidden, out, probs)
+            matched = int(row[kernels.RUN])
+        if not count:
+            return Draft.empty()
+        return Draft.path(
+            out[:count], source=Source.PREDICTION, probs=probs[:count], match_len=matched
+        )
 
     def propose_batch(
         self,
@@ -135,14 +133,16 @@ class PredictionProposer(Proposer):
     ) -> DraftBatch:
         """See :meth:`Proposer.propose_batch`. One kernel call for all."""
         most = np.minimum(as_limits(limits, len(requests)), self._tokens)
-        out = np.empty(int(most.sum()), np.int32)
-        probs = np.empty(len(out), np.float32)
         offsets = np.empty(len(requests) + 1, np.int64)
         match_lens = np.empty(len(requests), np.int32)
         with self._lock:
+            row_ids = self._row_ids(requests)
+            most = np.minimum(most, self._rows[row_ids, kernels.LENGTH])
+            out = np.empty(int(most.sum()), np.int32)
+            probs = np.empty(len(out), np.float32)
             kernels.propose_batch(
                 self._rows,
-                self._row_ids(requests),
+                row_ids,
                 most,
                 self._forbidden,
                 out,

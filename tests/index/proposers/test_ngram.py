@@ -170,6 +170,13 @@ def test_the_model_length_bounds_the_context() -> None:
     assert proposer.propose(request).token_ids.tolist() == [2, 3]
 
 
+def test_a_huge_draft_limit_costs_no_memory() -> None:
+    proposer = make(1, 3, 2**31 - 1)
+    request = proposer.begin("s", [1, 2, 3, 1])
+    assert proposer.propose(request).token_ids.tolist() == [2, 3, 1]
+    assert proposer.propose_batch([request])[0].token_ids.tolist() == [2, 3, 1]
+
+
 def test_a_draft_names_its_source() -> None:
     proposer = make()
     draft = proposer.propose(proposer.begin("s", [1, 2, 1]))

@@ -170,6 +170,13 @@ def test_nothing_is_drafted_past_the_end() -> None:
     assert len(proposer.propose(request)) == 0
 
 
+def test_a_huge_draft_limit_costs_no_memory() -> None:
+    proposer = make(2**31 - 1)
+    request = proposer.begin("s", [1], prediction=[10, 11, 12])
+    assert proposer.propose(request).token_ids.tolist() == [10, 11, 12]
+    assert proposer.propose_batch([request])[0].token_ids.tolist() == [10, 11, 12]
+
+
 def test_the_model_length_bounds_the_draft() -> None:
     proposer = make(max_model_len=5)
     request = proposer.begin("s", [1, 2, 3], prediction=[10, 11, 12])
