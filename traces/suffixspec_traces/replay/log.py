@@ -234,7 +234,7 @@ class StepLog:
     @property
     def node_accepted(self) -> NDArray[np.bool_]:
         """``(nodes,)`` bool."""
-        return self._flags[: self._size[1], NODE_ACCEPTED].astype(np.bool_)
+        return self._flags[: self._size[1], NODE_ACCEPTED].view(np.bool_)
 
     @property
     def node_depths(self) -> Ints:
