@@ -95,7 +95,7 @@ class _Reading:
         self._empty: NoCompletionsError | None = None
 
     def sessions(self) -> Iterator[Session]:
-        generated = 0
+        generated, already = 0, len(self._report.skipped)
         for file in self._files:
             with self._noted(), _opened(file) as raw:
                 self._report.files += 1
@@ -105,8 +105,9 @@ class _Reading:
                     self._advance(file, raw)
                 self._advance(file, raw)
                 self._before += _position(raw)
-        if not generated and self._empty is not None:
-            raise self._empty
+        skipped = self._report.skipped[already:]
+        if not generated and skipped:
+            raise self._empty or _all_skipped(skipped)
 
     @contextmanager
     def _noted(self) -> Iterator[None]:
@@ -132,6 +133,7 @@ class _Reading:
         if found is not None and found is not reader:
             doubt = f" (the content looks like {found.name}, not {reader.name})"
         generated = sessions = 0
+        skipped_before = len(self._report.skipped)
         try:
             for session in reader.read(source):
                 sessions += 1
@@ -142,9 +144,12 @@ class _Reading:
                 raise
             reason = error.reason + doubt
             raise TraceFormatError(reason, path=error.path, line=error.line) from error
-        if not generated:
-            reason = f"no generated message in {sessions} {reader.name} session(s): "
-            raise NoCompletionsError(reason + reader.empty_hint + doubt, path=source.path)
+        if generated:
+            return
+        if not sessions and len(self._report.skipped) > skipped_before:
+            raise _all_skipped(self._report.skipped[skipped_before:])
+        reason = f"no generated message found ({sessions} sessions of the format {reader.name}): "
+        raise NoCompletionsError(reason + reader.empty_hint + doubt, path=source.path)
 
     def _counted(self, session: Session) -> Session:
         self._report.sessions += 1
@@ -163,6 +168,16 @@ class _Reading:
         if self._progress is not None:
             done = self._before + _position(raw)
             self._progress(ReadProgress(file, done, self._total, self._report.sessions))
+
+
+def _all_skipped(skipped: list[SkippedLine]) -> NoCompletionsError:
+    first = skipped[0]
+    return NoCompletionsError(
+        f"nothing could be read: {len(skipped)} records or files are invalid, the first one: "
+        f"{first.reason}",
+        path=first.path,
+        line=first.line,
+    )
 
 
 def _unknown_format(source: Source) -> TraceError:

@@ -20,7 +20,7 @@ from suffixspec_traces.readers.nodes import Node
 from suffixspec_traces.readers.openai_requests import group_of, request_and_response
 from suffixspec_traces.readers.source import Record, Sample, Source
 
-_BLOCKS = {"tool_use", "tool_result", "thinking"}
+_BLOCKS = ("tool_use", "tool_result", "thinking")
 
 
 @register

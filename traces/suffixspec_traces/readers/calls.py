@@ -74,7 +74,8 @@ class CallMerger:
             return
         self._ids.add(call.id)
         shared = tuple(self._shared(message) for message in call.inputs)
-        self._calls.append(dataclasses.replace(call, inputs=shared))
+        choices = tuple(_stamped(choice, call.timestamp) for choice in call.choices)
+        self._calls.append(dataclasses.replace(call, inputs=shared, choices=choices))
 
     def sessions(self, *, source: str, format_name: str, path: str) -> Iterator[Session]:
         """The conversations, by the time of their first call."""
@@ -153,6 +154,15 @@ class CallMerger:
                 known = self._prints[id(message)] = _fingerprint(message)
             chain.append(hash((chain[-1], known)))
         return chain
+
+
+def _stamped(choice: tuple[Message, ...], timestamp: float | None) -> tuple[Message, ...]:
+    """An answer's messages have the time of their call, where they have none themselves."""
+    if timestamp is None:
+        return choice
+    return tuple(
+        dataclasses.replace(m, timestamp=timestamp) if m.timestamp is None else m for m in choice
+    )
 
 
 def _in_time_order(calls: list[Call]) -> list[Call]:

@@ -14,7 +14,7 @@ from suffixspec_traces.readers.items import ItemAssembler
 from suffixspec_traces.readers.nodes import Node
 from suffixspec_traces.readers.source import Sample, Source
 
-_ENVELOPES = {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+_ENVELOPES = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _RESULTS = ("function_call_output", "custom_tool_call_output", "local_shell_call_output")
 
 

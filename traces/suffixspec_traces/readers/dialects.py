@@ -25,8 +25,8 @@ _LANGCHAIN_ROLES = {
     "function": "tool",
     "chat": "user",
 }
-_LANGCHAIN_TYPES = set(_LANGCHAIN_ROLES) | {"AIMessageChunk"}
-_BLOCKS = {"tool_use", "tool_result", "thinking", "redacted_thinking"}
+_LANGCHAIN_TYPES = (*_LANGCHAIN_ROLES, "AIMessageChunk")
+_BLOCKS = ("tool_use", "tool_result", "thinking", "redacted_thinking")
 
 
 def any_messages(node: Node) -> list[Message]:

@@ -15,7 +15,7 @@ from suffixspec_traces.readers.messages import tool_definitions
 from suffixspec_traces.readers.nodes import Node
 from suffixspec_traces.readers.source import Sample, Source
 
-_KINDS = {
+_KINDS = (
     "GENERATION",
     "SPAN",
     "EVENT",
@@ -26,7 +26,7 @@ _KINDS = {
     "EVALUATOR",
     "EMBEDDING",
     "GUARDRAIL",
-}
+)
 
 
 @register

@@ -51,7 +51,7 @@ def parse_json(data: bytes | str) -> object:
     except RecursionError:
         raise TraceError("JSON is nested too deeply") from None
     except ValueError:  # also integers of thousands of digits
-        raise TraceError(f"not JSON: {strict}") from None
+        raise TraceError(f"not JSON: {strict}", line=strict.lineno) from None
 
 
 def _without_lone_surrogates(value: object) -> object:
@@ -206,6 +206,8 @@ class Node:
 
     def decoded(self) -> Node:
         """The value, or what it holds where it is a string of JSON (databases export those)."""
+        if self.value == "null":
+            return Node(None, self._parent, self._key)
         if isinstance(self.value, str) and self.value.lstrip()[:1] in ("{", "[", '"'):
             try:
                 return Node(parse_json(self.value), self._parent, self._key)
@@ -261,14 +263,12 @@ def _from_number(value: float) -> float | None:
 
 def _from_text(value: str) -> float | None:
     text = value.strip()
+    if text.isdecimal():  # OTLP writes 64-bit integers as strings
+        return _from_number(float(text))
     try:
         moment = datetime.fromisoformat(text)
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return moment.timestamp()
     except (ValueError, OverflowError):
-        pass
-    try:
-        return _from_number(float(text))  # OTLP writes 64-bit integers as strings
-    except ValueError:
         return None

@@ -33,7 +33,7 @@ _FOREIGN = {
     "trajectory",
     "trajectory_format",
 }
-_ANTHROPIC = {"tool_use", "tool_result", "thinking"}
+_ANTHROPIC = ("tool_use", "tool_result", "thinking")
 
 
 @register

@@ -177,7 +177,7 @@ def _configured_model(metadata: Node) -> str | None:
 
 def _is_event(value: object) -> bool:
     if isinstance(value, list):
-        return bool(value) and _is_event(value[0]) and not isinstance(value[0], list)
+        return bool(value) and isinstance(value[0], dict) and _is_event(value[0])
     return (
         isinstance(value, dict)
         and ("action" in value or "observation" in value)

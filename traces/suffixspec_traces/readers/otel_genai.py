@@ -29,7 +29,7 @@ _ROLES: dict[str, Role] = {
     "assistant": "assistant",
     "tool": "tool",
 }
-_NO_MODEL = {"invoke_agent", "create_agent", "execute_tool", "embeddings", "invoke_workflow"}
+_NO_MODEL = ("invoke_agent", "create_agent", "execute_tool", "embeddings", "invoke_workflow")
 _EVENT = "gen_ai.client.inference.operation.details"
 
 

@@ -102,11 +102,16 @@ class Source:
         """
         try:
             yield
+        except RecursionError:
+            self._reject(TraceError("a value is nested too deeply"), line)
         except TraceError as error:
-            where = line if line is not None else error.line
-            if self._skipped is None or isinstance(error, NoCompletionsError):
-                raise type(error)(error.reason, path=self.path, line=where) from error
-            self._skipped.append(SkippedLine(self.path, where, error.reason))
+            self._reject(error, line)
+
+    def _reject(self, error: TraceError, line: int | None) -> None:
+        where = line if line is not None else error.line
+        if self._skipped is None or isinstance(error, NoCompletionsError):
+            raise type(error)(error.reason, path=self.path, line=where) from error
+        self._skipped.append(SkippedLine(self.path, where, error.reason))
 
     def records(self) -> Iterator[Record]:
         """The lines, parsed one at a time, or the one document. Can be consumed once."""

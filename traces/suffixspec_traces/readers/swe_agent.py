@@ -73,7 +73,7 @@ def _from_steps(steps: Node) -> list[Message]:
             messages.extend(openai_message(m, generated=False) for m in step["query"].elements())
         messages.append(as_generated(Message("assistant", step["response"].optional_text())))
         observation = step["observation"].optional_text()
-        if observation is not None:
+        if observation:
             messages.append(Message("user", observation))
     return messages
 
