@@ -1,0 +1,218 @@
+"""The arrays of many trees, and the header table through which kernels see them.
+
+One forest belongs to one namespace: row 0 is usually the global tree, the others are the sessions'
+own. The forest allocates, grows, shrinks and frees; kernels only read addresses. Every method must
+be called under the owner's write lock, because growing an array moves it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suffixspec_index.errors import CapacityError
+from suffixspec_index.kernels import layout as L
+from suffixspec_index.kernels.insert import insert_windows
+
+_MAX_TEXT = 2**31 - 2**17  # text positions are int32
+_GROWTH = 1.3  # arrays grow by this factor: little slack for little copying
+
+
+@dataclass(slots=True)
+class TreeArrays:
+    """The five arrays of one tree; see ``kernels/layout.py`` for their meaning."""
+
+    text: NDArray[np.int32]
+    nodes: NDArray[np.int32]
+    leaves: NDArray[np.int32]
+    keys: NDArray[np.int64]
+    ids: NDArray[np.int32]
+
+    @property
+    def nbytes(self) -> int:
+        """Allocated bytes."""
+        return int(
+            self.text.nbytes
+            + self.nodes.nbytes
+            + self.leaves.nbytes
+            + self.keys.nbytes
+            + self.ids.nbytes
+        )
+
+
+class Forest:
+    """Allocates the trees of a namespace. See the module docstring."""
+
+    def __init__(self) -> None:
+        self.table: NDArray[np.int64] = np.zeros((8, L.HEADER), np.int64)
+        self.arrays: list[TreeArrays | None] = []
+        self._free: list[int] = []
+
+    def add(self, depth: int, tokens: int = 256) -> int:
+        """Make an empty tree of window length ``depth``, sized for ``tokens``; returns its row."""
+        if self._free:
+            row = self._free.pop()
+        else:
+            row = len(self.arrays)
+            self.arrays.append(None)
+            if row == len(self.table):
+                self.table = np.vstack([self.table, np.zeros_like(self.table)])
+        nodes = np.zeros((max(tokens * 5 // 8, 16), L.NODE), np.int32)
+        nodes[0, L.T0 : L.T0 + 3] = L.NO_TOKEN
+        hash_size = max(tokens // 2, 2 * depth + 64)
+        text = np.full(tokens + depth + 2, L.OPEN, np.int32)
+        arrays = TreeArrays(
+            text,
+            nodes,
+            np.zeros((max(tokens * 7 // 8, 16), 2), np.int32),
+            np.full(hash_size, L.EMPTY_KEY, np.int64),
+            np.zeros(hash_size, np.int32),
+        )
+        head = self.table[row]
+        head[:] = 0
+        head[L.H_DEPTH] = depth
+        head[L.H_N_NODES] = 1
+        self._install(row, arrays)
+        return row
+
+    def drop(self, row: int) -> None:
+        """Free a tree's memory and its row."""
+        self.arrays[row] = None
+        self.table[row] = 0
+        self._free.append(row)
+
+    def nbytes(self, row: int) -> int:
+        """Allocated bytes of one tree."""
+        arrays = self.arrays[row]
+        assert arrays is not None
+        return arrays.nbytes
+
+    def append(self, row: int, tokens: NDArray[np.int32], *, end: bool = False) -> int:
+        """Append tokens (and ``END``) to a tree's text without inserting; returns their position.
+
+        Raises:
+            CapacityError: the text would pass 2**31 tokens. Nothing is changed.
+        """
+        head = self.table[row]
+        at = int(head[L.H_N_TEXT])
+        n = at + len(tokens) + int(end)
+        self.reserve_text(row, n)
+        arrays = self.arrays[row]
+        assert arrays is not None
+        arrays.text[at : at + len(tokens)] = tokens
+        if end:
+            arrays.text[n - 1] = L.END
+        arrays.text[n] = L.OPEN
+        head[L.H_N_TEXT] = n
+        return at
+
+    def reserve_text(self, row: int, n: int) -> None:
+        """Make room for ``n`` tokens of text, a mark after them, and a window beyond."""
+        arrays = self.arrays[row]
+        assert arrays is not None
+        need = n + int(self.table[row, L.H_DEPTH]) + 2
+        if need > _MAX_TEXT:
+            raise CapacityError(
+                f"text: {n} tokens do not fit in one tree (at most {_MAX_TEXT}); "
+                "lower the namespace's byte budget so that old sequences are evicted sooner"
+            )
+        if need > len(arrays.text):
+            text = np.full(max(need, int(len(arrays.text) * _GROWTH) + 64), L.OPEN, np.int32)
+            text[: len(arrays.text)] = arrays.text
+            arrays.text = text
+            self._install(row, arrays)
+
+    def begin_block(self, row: int) -> int:
+        """Start a new piece of text: windows before it are done with; returns its position."""
+        head = self.table[row]
+        head[L.H_NEXT] = head[L.H_N_TEXT]
+        head[L.H_HEAD_NODE] = head[L.H_HEAD_MATCH] = head[L.H_PENDING] = 0
+        return int(head[L.H_NEXT])
+
+    def insert_block(
+        self, row: int, tokens: NDArray[np.int32], *, end: bool, careful: bool = False
+    ) -> int:
+        """Append a piece of text and insert its windows: all of them with ``end``, else those that
+        are complete. Returns its position.
+
+        Raises:
+            CapacityError: as for :meth:`append`.
+        """
+        head = self.table[row]
+        self.reserve_text(row, int(head[L.H_N_TEXT]) + len(tokens) + int(end))
+        at = self.begin_block(row)
+        self.append(row, tokens, end=end)
+        n = int(head[L.H_N_TEXT])
+        stop = n - 1 if end else n - int(head[L.H_DEPTH]) + 1
+        if stop > at:
+            self.insert(row, stop, careful=careful)
+        return at
+
+    def take(self, row: int, other: Forest, other_row: int) -> None:
+        """Replace a tree by one that was built in another forest."""
+        arrays = other.arrays[other_row]
+        assert arrays is not None
+        self.table[row] = other.table[other_row]
+        self._install(row, arrays)
+
+    def insert(self, row: int, stop: int, *, careful: bool = False) -> None:
+        """Insert the windows up to start position ``stop`` (exclusive), growing as needed."""
+        while insert_windows(self.table, row, stop, careful) < stop:
+            self.grow(row, stop - int(self.table[row, L.H_NEXT]))
+
+    def grow(self, row: int, windows: int) -> None:
+        """Enlarge whichever of a tree's arrays are full, by a constant factor.
+
+        ``windows`` (still to be inserted) bounds the growth: a small tail does not get a big array.
+        """
+        head = self.table[row]
+        arrays = self.arrays[row]
+        assert arrays is not None
+        extra = min(windows, 1 << 16) + 8
+        if head[L.H_N_NODES] + 1 > head[L.H_NODE_CAP]:
+            arrays.nodes = _enlarged(arrays.nodes, extra)
+        if head[L.H_N_LEAVES] + 1 > head[L.H_LEAF_CAP]:
+            arrays.leaves = _enlarged(arrays.leaves, extra)
+        if 4 * (head[L.H_N_HASH] + head[L.H_DEPTH] + 2) >= 3 * head[L.H_HASH_CAP]:
+            size = int(head[L.H_HASH_CAP] * 1.5) + 64
+            keys = np.full(size, L.EMPTY_KEY, np.int64)
+            ids = np.zeros(size, np.int32)
+            L.rehash(arrays.keys, arrays.ids, keys, ids)
+            arrays.keys, arrays.ids = keys, ids
+        self._install(row, arrays)
+
+    def trim(self, row: int) -> None:
+        """Give back the slack of a tree that will not grow soon."""
+        head = self.table[row]
+        arrays = self.arrays[row]
+        assert arrays is not None
+        arrays.nodes = arrays.nodes[: int(head[L.H_N_NODES]) + 8].copy()
+        arrays.leaves = arrays.leaves[: int(head[L.H_N_LEAVES]) + 8].copy()
+        arrays.text = arrays.text[: int(head[L.H_N_TEXT] + head[L.H_DEPTH]) + 2].copy()
+        self._install(row, arrays)
+
+    def _install(self, row: int, arrays: TreeArrays) -> None:
+        """Publish a tree's arrays in the header table."""
+        self.arrays[row] = arrays
+        head = self.table[row]
+        head[L.H_TEXT] = arrays.text.ctypes.data
+        head[L.H_NODES] = arrays.nodes.ctypes.data
+        head[L.H_LEAVES] = arrays.leaves.ctypes.data
+        head[L.H_KEYS] = arrays.keys.ctypes.data
+        head[L.H_IDS] = arrays.ids.ctypes.data
+        head[L.H_TEXT_CAP] = len(arrays.text)
+        head[L.H_NODE_CAP] = len(arrays.nodes)
+        head[L.H_LEAF_CAP] = len(arrays.leaves)
+        head[L.H_HASH_CAP] = len(arrays.keys)
+
+
+def _enlarged(array: NDArray[np.int32], extra: int) -> NDArray[np.int32]:
+    """A copy of a table with room for a constant factor more rows, at least ``extra`` of them
+    while the table is small."""
+    rows = len(array)
+    more = max(int(rows * (_GROWTH - 1)), min(extra, rows), 16)
+    larger = np.zeros((rows + more, array.shape[1]), np.int32)
+    larger[:rows] = array
+    return larger

@@ -1,0 +1,131 @@
+"""Cursors: the longest match of a context, kept as a place in the tree and moved token by token.
+
+A cursor is one int32 row. Its place is ``(node, child, depth)``: ``depth`` tokens of the context's
+end are in the tree, ``node`` is the last node at or above the place, ``child`` the edge it lies on
+(0: the place is the node). The depth stays below the window length, so a continuation is always in
+the tree. A match that is longer than that is known by its text: ``copy`` is the text position that
+the copied passage would continue at, ``run`` the true match length there.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from suffixspec_index.kernels.layout import (
+    DEPTH,
+    H_DEPTH,
+    H_WINDOWS,
+    LINK,
+    OPEN,
+    PARENT,
+    POS,
+    ROOT,
+    child_of,
+    pos_of,
+)
+
+K_NODE, K_CHILD, K_DEPTH, K_COPY, K_RUN, K_SEEN = 0, 1, 2, 3, 4, 5
+CURSOR = 6
+
+
+@nb.njit(cache=True, nogil=True)
+def shorten(head, text, nodes, leaves, keys, ids, v, c, d):  # type: ignore[no-untyped-def]
+    """Drop the first token of the string at a place: its suffix link. Amortised O(1).
+
+    Returns ``(node, child, depth)``; the depth is less than ``d - 1`` only where the suffix is not
+    in the tree yet (text that is still growing).
+    """
+    if c == 0:
+        link = nodes[v, LINK]
+        if link >= 0:
+            return np.int32(link), np.int32(0), d - 1
+        if v == ROOT:
+            return np.int32(ROOT), np.int32(0), np.int64(0)
+        c = v
+        v = nodes[v, PARENT]
+    here = pos_of(nodes, leaves, c)
+    while v != ROOT and nodes[v, LINK] < 0:
+        v = nodes[v, PARENT]
+    v = nodes[v, LINK] if v != ROOT else np.int32(ROOT)
+    base = here + 1
+    goal = d - 1
+    start = np.int64(nodes[v, DEPTH])
+    at = start
+    c = np.int32(0)
+    while at < goal:
+        child = child_of(nodes, keys, ids, v, text[base + at])
+        if child == 0:
+            break
+        if child > 0 and nodes[child, DEPTH] <= goal:
+            v = child
+            at = np.int64(nodes[child, DEPTH])
+        else:
+            c = child
+            at = goal
+    if at > start and text[here + head[H_DEPTH]] == OPEN:
+        # The newest window of growing text: its suffix may be missing, so compare.
+        other = pos_of(nodes, leaves, c) if c != 0 else nodes[v, POS]
+        for k in range(start, at):
+            if text[other + k] != text[base + k]:
+                while nodes[v, DEPTH] > k:
+                    v = nodes[v, PARENT]
+                return np.int32(v), np.int32(0), np.int64(nodes[v, DEPTH])
+    return np.int32(v), np.int32(c), at
+
+
+@nb.njit(cache=True, nogil=True)
+def refresh(head, text, nodes, leaves, keys, ids, cursor):  # type: ignore[no-untyped-def]
+    """Look again at the edge below a cursor's node: insertions may have split it. O(splits)."""
+    if cursor[K_SEEN] == np.int32(head[H_WINDOWS]):
+        return
+    cursor[K_SEEN] = np.int32(head[H_WINDOWS])
+    if cursor[K_CHILD] == 0:
+        return
+    v, d = cursor[K_NODE], cursor[K_DEPTH]
+    base = pos_of(nodes, leaves, cursor[K_CHILD])
+    c = child_of(nodes, keys, ids, v, text[base + nodes[v, DEPTH]])
+    while c > 0 and nodes[c, DEPTH] <= d:
+        v = c
+        c = np.int32(0)
+        if nodes[v, DEPTH] < d:
+            c = child_of(nodes, keys, ids, v, text[base + nodes[v, DEPTH]])
+    cursor[K_NODE] = v
+    cursor[K_CHILD] = c
+
+
+@nb.njit(cache=True, nogil=True)
+def advance(head, text, nodes, leaves, keys, ids, cursor, token):  # type: ignore[no-untyped-def]
+    """Append one token to the context. Amortised O(1) hash steps."""
+    refresh(head, text, nodes, leaves, keys, ids, cursor)
+    v, c, d = cursor[K_NODE], cursor[K_CHILD], np.int64(cursor[K_DEPTH])
+    longest = head[H_DEPTH] - 1
+    while True:
+        if d < longest:
+            if c == 0:
+                child = child_of(nodes, keys, ids, v, token)
+                if child != 0:
+                    c = child
+                    d += 1
+                    if c > 0 and nodes[c, DEPTH] == d:
+                        v = c
+                        c = np.int32(0)
+                    break
+            elif text[pos_of(nodes, leaves, c) + d] == token:
+                d += 1
+                if c > 0 and nodes[c, DEPTH] == d:
+                    v = c
+                    c = np.int32(0)
+                break
+        if d == 0:
+            break
+        v, c, d = shorten(head, text, nodes, leaves, keys, ids, v, c, d)
+    cursor[K_NODE], cursor[K_CHILD], cursor[K_DEPTH] = v, c, d
+    if cursor[K_RUN] > 0 and text[cursor[K_COPY]] == token:
+        cursor[K_COPY] += 1
+        cursor[K_RUN] += 1
+    elif d > 0:
+        cursor[K_COPY] = (pos_of(nodes, leaves, c) if c != 0 else nodes[v, POS]) + d
+        cursor[K_RUN] = d
+    else:
+        cursor[K_RUN] = 0

@@ -1,0 +1,209 @@
+"""Drafting: the most probable continuations under the learned mixture, best first.
+
+The draft grows from the context's last token. Its open candidates wait in a pool with their
+probability of being reached and accepted; the best one becomes the next node, its own candidates
+join the pool, until the best is less probable than ``min_token_prob`` or the budget is spent. With
+probabilities that predict acceptance this maximises the expected number of accepted tokens for the
+number drafted. A path draft keeps only the best candidate of each node.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from suffixspec_index.draft import Source
+from suffixspec_index.kernels.cursor import CURSOR
+from suffixspec_index.kernels.evidence import (
+    FEATURES,
+    LEVELS,
+    MAX_CANDIDATES,
+    P_LENGTH,
+    PLACE,
+    SLOTS,
+    TAIL,
+    follow,
+    gather,
+    levels,
+    tail_place,
+)
+from suffixspec_index.kernels.layout import H_N_TEXT
+from suffixspec_index.kernels.mixture import log_odds, squash, weight_set
+
+MAX_NODES = 64  # nodes per draft
+LEARN_NODES = 16  # draft nodes whose votes are kept for training
+
+# --- columns of a request row --------------------------------------------------------------------
+R_SESSION = 0  # the session's row in the header table
+R_LEFT = 1  # output tokens the request may still produce
+R_START = 2  # where its output starts in the session's text
+R_OWN = 4  # cursor in the session's tree
+R_WORLD = R_OWN + CURSOR  # cursor in the global tree
+R_DRAFTED = R_WORLD + CURSOR  # nodes of the last draft
+R_EXPANDED = R_DRAFTED + 1  # nodes whose votes follow
+R_TOKENS = R_EXPANDED + 1
+R_PARENTS = R_TOKENS + MAX_NODES
+R_VOTES = R_PARENTS + MAX_NODES
+V_COUNT, V_SET, V_LAST, V_TOKENS = 0, 1, 2, 3
+V_CELLS = V_TOKENS + MAX_CANDIDATES
+VOTES = V_CELLS + MAX_CANDIDATES * FEATURES
+REQUEST = R_VOTES + (LEARN_NODES + 1) * VOTES
+
+# --- parameters (float64) ------------------------------------------------------------------------
+S_TOKENS, S_FACTOR, S_OFFSET, S_MIN_PROB, S_MIN_MATCH, S_TREE, S_BEYOND = 0, 1, 2, 3, 4, 5, 6
+S_RATE, S_MEMORY, S_WORLD = 7, 8, 9
+SETTINGS = 10
+
+_SESSION, _GLOBAL = int(Source.SESSION), int(Source.GLOBAL)
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _last_tokens(request, text, n, node, out):  # type: ignore[no-untyped-def]
+    """The last three tokens at a draft node (0: the context), the latest first."""
+    i = 0
+    while i < 3 and node > 0:
+        out[i] = request[R_TOKENS + node - 1]
+        node = request[R_PARENTS + node - 1] + 1
+        i += 1
+    z = n - 1
+    while i < 3:
+        out[i] = text[z] if z >= 0 else -1
+        z -= 1
+        i += 1
+
+
+@nb.njit(cache=True, nogil=True)
+def draft(session, world, request, budget, settings, blocked, cell_table, weights, out):  # type: ignore[no-untyped-def]
+    """Draft for one request; returns ``(nodes, match length)``.
+
+    ``out`` is ``(tokens, parents, probs, sources, scratch)``, see ``step.py``. Nodes are numbered
+    from 1 here, 0 being the context; ``parents`` are written as contexts see them (-1 first).
+    """
+    out_tokens, out_parents, out_probs, out_sources, scratch = out
+    places, pool_ids, pool_probs, votes, vote_cells, tokens, cells, last, depths = scratch
+    request[R_DRAFTED] = 0
+    request[R_EXPANDED] = 0
+    own = levels(session, request[R_OWN : R_OWN + CURSOR], places[0], 0)
+    match = own
+    for k in range(LEVELS, TAIL):
+        places[0, k, P_LENGTH] = 0
+    if settings[S_WORLD] > 0:
+        match = max(match, levels(world, request[R_WORLD : R_WORLD + CURSOR], places[0], LEVELS))
+    match = max(match, tail_place(session[0], session[1], places[0]))
+    most = min(budget, settings[S_TOKENS], settings[S_FACTOR] * match + settings[S_OFFSET])
+    deepest = request[R_LEFT] - 1
+    if match < settings[S_MIN_MATCH] or match == 0 or most < 1 or deepest < 1:
+        return 0, match
+    n_text = session[0][H_N_TEXT]
+    node = 0
+    n = 0
+    pooled = 0
+    depths[0] = 0
+    reach = np.float32(1.0)
+    while True:
+        if node <= LEARN_NODES:
+            request[R_VOTES + node * VOTES + V_COUNT] = 0
+            request[R_EXPANDED] = node + 1
+        if depths[node] < deepest:
+            _last_tokens(request, session[1], n_text, node, last)
+            found = gather(
+                session, world, places[node], last, blocked, tokens, cells, votes, vote_cells
+            )
+            by_length = weight_set(places[node], depths[node])
+            if node <= LEARN_NODES:
+                _keep_votes(request, node, found, by_length, last[0], tokens, cells)
+            total = np.float32(0.0)
+            first = pooled
+            for i in range(found):
+                p = squash(log_odds(cell_table, weights, by_length, last[0], tokens[i], cells[i]))
+                total += p
+                pool_ids[pooled, 0] = tokens[i]
+                pool_ids[pooled, 1] = node
+                pool_ids[pooled, 2] = _backer(places[node], votes, tokens[i])
+                pool_probs[pooled] = p
+                pooled += 1
+            scale = reach / max(total, np.float32(1.0))
+            for i in range(first, pooled):
+                pool_probs[i] *= scale
+        if settings[S_TREE] == 0 and pooled > 1:
+            best = _best(pool_probs, pooled)
+            pool_ids[0] = pool_ids[best]
+            pool_probs[0] = pool_probs[best]
+            pooled = 1
+        if pooled == 0 or n >= most:
+            break
+        best = _best(pool_probs, pooled)
+        reach = pool_probs[best]
+        if reach < settings[S_MIN_PROB]:
+            break
+        token, parent = pool_ids[best, 0], pool_ids[best, 1]
+        request[R_TOKENS + n] = token
+        request[R_PARENTS + n] = parent - 1
+        out_tokens[n] = token
+        out_parents[n] = parent - 1
+        out_probs[n] = reach
+        out_sources[n] = pool_ids[best, 2]
+        pooled -= 1
+        pool_ids[best] = pool_ids[pooled]
+        pool_probs[best] = pool_probs[pooled]
+        n += 1
+        node = n
+        depths[node] = depths[parent] + 1
+        follow(session, world, places[parent], places[node], token, settings[S_BEYOND] > 0)
+    request[R_DRAFTED] = n
+    return n, match
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _best(probs, n):  # type: ignore[no-untyped-def]
+    """The most probable of the pool; the earliest among equals."""
+    best = 0
+    for i in range(1, n):
+        if probs[i] > probs[best]:
+            best = i
+    return best
+
+
+@nb.njit(cache=True, nogil=True)
+def _backer(places, votes, token):  # type: ignore[no-untyped-def]
+    """The memory whose longest match proposes a candidate; the session's own on a tie."""
+    own = 0
+    world = 0
+    for k in range(SLOTS):
+        if places[k, P_LENGTH] > 0 and (
+            votes[k, 0] == token or votes[k, 1] == token or votes[k, 2] == token
+        ):
+            if LEVELS <= k < TAIL:
+                world = max(world, places[k, P_LENGTH])
+            else:
+                own = max(own, places[k, P_LENGTH])
+    return _SESSION if own >= world else _GLOBAL
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _keep_votes(request, node, found, by_length, last, tokens, cells):  # type: ignore[no-untyped-def]
+    """Keep a node's votes in the request row, for training once the truth is known."""
+    at = R_VOTES + node * VOTES
+    request[at + V_COUNT] = found
+    request[at + V_SET] = by_length
+    request[at + V_LAST] = last
+    for i in range(found):
+        request[at + V_TOKENS + i] = tokens[i]
+        for k in range(FEATURES):
+            request[at + V_CELLS + i * FEATURES + k] = cells[i, k]
+
+
+@nb.njit(cache=True, nogil=True)
+def new_scratch():  # type: ignore[no-untyped-def]
+    """Working memory of :func:`draft`, about 40 kB; one per call, so that readers share nothing."""
+    return (
+        np.empty((MAX_NODES + 1, SLOTS, PLACE), np.int32),
+        np.empty(((MAX_NODES + 1) * MAX_CANDIDATES, 3), np.int32),
+        np.empty((MAX_NODES + 1) * MAX_CANDIDATES, np.float32),
+        np.empty((SLOTS, 3), np.int32),
+        np.empty((SLOTS, 4), np.int32),
+        np.empty(MAX_CANDIDATES, np.int32),
+        np.empty((MAX_CANDIDATES, FEATURES), np.int32),
+        np.empty(3, np.int32),
+        np.empty(MAX_NODES + 1, np.int32),
+    )

@@ -1,0 +1,293 @@
+"""Evidence: what the memories say about the next token, gathered from several match lengths.
+
+A *place* is where a string stands in a memory: ``(node, child, depth, length)`` as in a cursor, with
+``length`` the true match length (a match can be longer than the tree is deep). A draft starts from
+up to ``SLOTS`` places:
+
+====  =====================================================================================
+slot  place
+====  =====================================================================================
+0-2   the session's own tree: the longest match of the context, and the next shorter ones
+3-5   the global tree, likewise
+6     the session's last tokens, which its tree does not hold yet: text position and length
+====  =====================================================================================
+
+Each place votes for at most three tokens. A vote is filed under a *cell*: slot, match length, how
+often the place was seen, the share this token had, and whether it was what followed last time. How
+often votes of a cell come true is learned (``mixture.py``); here they are only filed. A place that
+knows continuations but not this token votes against it, which is filed as share 0.
+
+Three more slots file a candidate under a hash of itself and the last one to three tokens: they
+learn which continuations were proposed in vain before.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from suffixspec_index.kernels.cursor import (
+    K_CHILD,
+    K_DEPTH,
+    K_NODE,
+    K_RUN,
+    refresh,
+    shorten,
+)
+from suffixspec_index.kernels.layout import (
+    C0,
+    COUNT,
+    DEPTH,
+    END,
+    H_DEPTH,
+    H_N_TEXT,
+    POS,
+    T0,
+    child_of,
+    count_of,
+    pos_of,
+)
+
+LEVELS = 3  # match lengths per memory
+TAIL = 2 * LEVELS
+SLOTS = TAIL + 1
+HASHED = 3
+FEATURES = SLOTS + HASHED
+
+P_NODE, P_CHILD, P_DEPTH, P_LENGTH = 0, 1, 2, 3
+PLACE = 4
+
+LENGTHS, COUNTS, SHARES = 11, 6, 14
+CELLS_PER_SLOT = LENGTHS * COUNTS * SHARES
+HASH_BITS = 16
+CELLS = SLOTS * CELLS_PER_SLOT + HASHED * (1 << HASH_BITS)
+
+MAX_CANDIDATES = 8
+MAX_TAIL_MATCH = 32
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def length_bucket(length):  # type: ignore[no-untyped-def]
+    """0-10: 1, 2, 3, 4, 5-6, 7-8, 9-12, 13-16, 17-24, 25-64, longer."""
+    if length <= 4:
+        return max(length, 1) - 1
+    if length <= 8:
+        return 4 if length <= 6 else 5
+    if length <= 16:
+        return 6 if length <= 12 else 7
+    if length <= 24:
+        return 8
+    return 9 if length <= 64 else 10
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _count_bucket(count):  # type: ignore[no-untyped-def]
+    """0-5: 1, 2, 3-4, 5-8, 9-32, more."""
+    if count <= 2:
+        return count - 1
+    if count <= 8:
+        return 2 if count <= 4 else 3
+    return 4 if count <= 32 else 5
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _share_bucket(count, total):  # type: ignore[no-untyped-def]
+    """1-6: under 10, 25, 50, 75, 95 %, more. (0 is "not seen here".)"""
+    share = np.float32(count) / np.float32(total)
+    if share < 0.25:
+        return 1 if share < 0.1 else 2
+    if share < 0.75:
+        return 3 if share < 0.5 else 4
+    return 5 if share < 0.95 else 6
+
+
+@nb.njit(cache=True, nogil=True)
+def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
+    """Fill the places of one memory from a request's cursor; returns the longest match length."""
+    head, text, nodes, leaves, keys, ids = tree
+    for j in range(LEVELS):
+        places[first + j, P_LENGTH] = 0
+    refresh(head, text, nodes, leaves, keys, ids, cursor)
+    v, c, d = cursor[K_NODE], cursor[K_CHILD], np.int64(cursor[K_DEPTH])
+    if d == 0:
+        return 0
+    longest = d
+    if d == head[H_DEPTH] - 1:
+        longest = max(d, np.int64(cursor[K_RUN]))
+    length = longest
+    for j in range(LEVELS):
+        places[first + j, P_NODE] = v
+        places[first + j, P_CHILD] = c
+        places[first + j, P_DEPTH] = d
+        places[first + j, P_LENGTH] = length
+        if j < LEVELS - 1:
+            v, c, d = shorten(head, text, nodes, leaves, keys, ids, v, c, d)
+            if d == 0:
+                break
+            length = d
+    return longest
+
+
+@nb.njit(cache=True, nogil=True)
+def tail_place(head, text, places):  # type: ignore[no-untyped-def]
+    """Fill the tail's place: the longest (then latest) repeat of the context's end within its last
+    D tokens. Returns its length. O(D) plus the matched lengths, which are capped."""
+    places[TAIL, P_LENGTH] = 0
+    n = head[H_N_TEXT]
+    best = 0
+    if n < 2:
+        return 0
+    last = text[n - 1]
+    for q in range(n - 1, max(0, n - head[H_DEPTH] - 1), -1):
+        if text[q - 1] == last:
+            m = 1
+            while (
+                m < MAX_TAIL_MATCH
+                and q - 1 - m >= 0
+                and text[q - 1 - m] == text[n - 1 - m]
+                and text[q - 1 - m] >= 0
+            ):
+                m += 1
+            if m > best:
+                best = m
+                places[TAIL, P_NODE] = q
+                if m == MAX_TAIL_MATCH:
+                    break
+    places[TAIL, P_LENGTH] = best
+    return best
+
+
+@nb.njit(cache=True, nogil=True)
+def _collect(tree, place, slot, tokens, cells):  # type: ignore[no-untyped-def]
+    """The votes of one tree place: up to three tokens with their cells, and in ``cells[3]`` the
+    cell of every other token."""
+    _, text, nodes, leaves, _, _ = tree
+    v, c, d = place[P_NODE], place[P_CHILD], place[P_DEPTH]
+    base = (slot * LENGTHS + length_bucket(place[P_LENGTH])) * COUNTS
+    tokens[0], tokens[1], tokens[2] = END, END, END
+    if c != 0:
+        base = (base + _count_bucket(count_of(nodes, leaves, c))) * SHARES
+        tokens[0] = text[pos_of(nodes, leaves, c) + d]
+        cells[0] = base + SHARES - 1
+    else:
+        total = nodes[v, COUNT]
+        base = (base + _count_bucket(total)) * SHARES
+        latest = text[nodes[v, POS] + d]
+        for q in range(3):
+            token = nodes[v, T0 + q]
+            if token < END:
+                break
+            tokens[q] = token
+            share = _share_bucket(count_of(nodes, leaves, nodes[v, C0 + q]), total)
+            cells[q] = base + 2 * share + (1 if token == latest else 0)
+    cells[3] = base
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _mixed(a, b):  # type: ignore[no-untyped-def]
+    """Hash a token into a running hash."""
+    h = (a ^ np.uint64(np.uint32(b))) * np.uint64(0x9E3779B97F4A7C15)
+    return h ^ (h >> np.uint64(32))
+
+
+@nb.njit(cache=True, nogil=True)
+def gather(session, world, places, last, blocked, tokens, cells, votes, vote_cells):  # type: ignore[no-untyped-def]
+    """Candidates for the next token after a draft node, each with its cell in every slot.
+
+    Args:
+        session, world: the two trees as ``layout.view`` gives them.
+        places: ``(SLOTS, PLACE)`` of the draft node.
+        last: its last three tokens, the latest first.
+        blocked: ``(vocabulary,)`` uint8, tokens that may not be drafted; may be empty.
+        tokens: out, ``(MAX_CANDIDATES,)``. cells: out, ``(MAX_CANDIDATES, FEATURES)``, -1 = none.
+        votes, vote_cells: scratch, ``(SLOTS, 3)`` and ``(SLOTS, 4)``.
+
+    Returns:
+        The number of candidates.
+    """
+    n = 0
+    for k in range(SLOTS):
+        votes[k, 0], votes[k, 1], votes[k, 2] = END, END, END
+        if places[k, P_LENGTH] <= 0:
+            continue
+        if k < LEVELS:
+            _collect(session, places[k], k, votes[k], vote_cells[k])
+        elif k < TAIL:
+            _collect(world, places[k], k, votes[k], vote_cells[k])
+        else:
+            base = (k * LENGTHS + length_bucket(places[k, P_LENGTH])) * COUNTS * SHARES
+            votes[k, 0] = session[1][places[k, P_NODE]]
+            vote_cells[k, 0] = base + SHARES - 1
+            vote_cells[k, 3] = base
+        for q in range(3):
+            token = votes[k, q]
+            if token < 0 or (token < blocked.shape[0] and blocked[token] != 0):
+                continue
+            known = False
+            for i in range(n):
+                known |= tokens[i] == token
+            if not known and n < MAX_CANDIDATES:
+                tokens[n] = token
+                n += 1
+    for i in range(n):
+        token = tokens[i]
+        for k in range(SLOTS):
+            if places[k, P_LENGTH] <= 0:
+                cells[i, k] = -1
+            elif votes[k, 0] == token:
+                cells[i, k] = vote_cells[k, 0]
+            elif votes[k, 1] == token:
+                cells[i, k] = vote_cells[k, 1]
+            elif votes[k, 2] == token:
+                cells[i, k] = vote_cells[k, 2]
+            else:
+                cells[i, k] = vote_cells[k, 3]
+        h = _mixed(np.uint64(0x5851F42D4C957F2D), token)
+        for j in range(HASHED):
+            h = _mixed(h, last[j])
+            cells[i, SLOTS + j] = (
+                SLOTS * CELLS_PER_SLOT
+                + (j << HASH_BITS)
+                + np.int64((h * np.uint64(0xD6E8FEB86659FD93)) >> np.uint64(64 - HASH_BITS))
+            )
+    return n
+
+
+@nb.njit(cache=True, nogil=True)
+def _step(tree, place, out, token):  # type: ignore[no-untyped-def]
+    """Move a tree place by one token into ``out``; no place where the token does not follow."""
+    _, text, nodes, leaves, keys, ids = tree
+    v, c, d = place[P_NODE], place[P_CHILD], place[P_DEPTH]
+    out[P_LENGTH] = 0
+    if c == 0:
+        c = child_of(nodes, keys, ids, v, token)
+        if c == 0:
+            return
+    elif text[pos_of(nodes, leaves, c) + d] != token:
+        return
+    if c > 0 and nodes[c, DEPTH] == d + 1:
+        v = c
+        c = np.int32(0)
+    out[P_NODE] = v
+    out[P_CHILD] = c
+    out[P_DEPTH] = d + 1
+    out[P_LENGTH] = place[P_LENGTH] + 1
+
+
+@nb.njit(cache=True, nogil=True)
+def follow(session, world, places, out, token, beyond):  # type: ignore[no-untyped-def]
+    """The places of a draft node's child by ``token``. With ``beyond`` a place in a leaf goes on
+    in the text when the tree's depth is passed."""
+    for k in range(SLOTS):
+        out[k, P_LENGTH] = 0
+        if places[k, P_LENGTH] <= 0:
+            continue
+        if k == TAIL:
+            if session[1][places[k, P_NODE]] == token:
+                out[k, P_NODE] = places[k, P_NODE] + 1
+                out[k, P_LENGTH] = places[k, P_LENGTH] + 1
+        elif k < LEVELS:
+            if beyond or places[k, P_DEPTH] + 1 < session[0][H_DEPTH]:
+                _step(session, places[k], out[k], token)
+        elif beyond or places[k, P_DEPTH] + 1 < world[0][H_DEPTH]:
+            _step(world, places[k], out[k], token)

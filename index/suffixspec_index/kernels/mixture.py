@@ -1,0 +1,96 @@
+"""Learned acceptance: from filed votes to the probability that a token will be accepted.
+
+Every cell keeps the share of its votes that came true (an adaptive mean with a floor on its rate,
+so that old evidence fades). A candidate's log-odds are a weighted sum of its cells' log-odds;
+three weight vectors are added, chosen by the match lengths, by the last token and by the candidate
+itself, and trained online by the logistic gradient. This is the mixing of the PAQ compressors
+(M. Mahoney, "Adaptive weighing of context models for lossless data compression", Florida Tech
+TR CS-2005-16, sections 3-4) applied to whole tokens, and only to those that some memory proposes.
+
+The model belongs to a namespace; it is trained by what the verifier accepted, on every draft node
+that was reached, so the probabilities in drafts predict acceptance.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from suffixspec_index.kernels.evidence import FEATURES, LEVELS, P_LENGTH
+
+LENGTH_SETS = 48
+TOKEN_SETS = 4096
+SET_BY_TOKEN = LENGTH_SETS  # first row of the sets chosen by the last token
+SET_BY_CANDIDATE = SET_BY_TOKEN + TOKEN_SETS
+WEIGHT_SETS = SET_BY_CANDIDATE + TOKEN_SETS
+WEIGHTS = FEATURES + 1  # and a bias
+CELL_MEAN, CELL_SEEN, CELL_ODDS = 0, 1, 2
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def squash(x):  # type: ignore[no-untyped-def]
+    """The logistic function."""
+    return np.float32(1.0) / (np.float32(1.0) + np.exp(-x))
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _length_class(length):  # type: ignore[no-untyped-def]
+    """0-3: none, 1-2, 3-6, longer."""
+    if length <= 2:
+        return 0 if length == 0 else 1
+    return 2 if length <= 6 else 3
+
+
+@nb.njit(cache=True, nogil=True)
+def weight_set(places, depth):  # type: ignore[no-untyped-def]
+    """The weight set chosen by both memories' match lengths and the draft depth."""
+    late = 0 if depth == 0 else (1 if depth < 3 else 2)
+    own = _length_class(places[0, P_LENGTH])
+    return (own * 4 + _length_class(places[LEVELS, P_LENGTH])) * 3 + late
+
+
+@nb.njit(cache=True, nogil=True)
+def log_odds(cell_table, weights, by_length, last, token, cells):  # type: ignore[no-untyped-def]
+    """Log-odds that a candidate with these cells is accepted."""
+    a = weights[by_length]
+    b = weights[SET_BY_TOKEN + last % TOKEN_SETS]
+    c = weights[SET_BY_CANDIDATE + token % TOKEN_SETS]
+    total = a[FEATURES] + b[FEATURES] + c[FEATURES]
+    for k in range(FEATURES):
+        cell = cells[k]
+        if cell >= 0:
+            total += (a[k] + b[k] + c[k]) * cell_table[cell, CELL_ODDS]
+    return total
+
+
+@nb.njit(cache=True, nogil=True)
+def learn(cell_table, weights, by_length, last, tokens, cells, n, truth, rate, memory):  # type: ignore[no-untyped-def]
+    """Train on one draft node: ``n`` candidates, of which at most one was the ``truth``."""
+    a = weights[by_length]
+    b = weights[SET_BY_TOKEN + last % TOKEN_SETS]
+    for i in range(n):
+        token = tokens[i]
+        c = weights[SET_BY_CANDIDATE + token % TOKEN_SETS]
+        hit = np.float32(1.0) if token == truth else np.float32(0.0)
+        odds = log_odds(cell_table, weights, by_length, last, token, cells[i])
+        step = rate * (hit - squash(odds))
+        bias = np.float32(0.3) * step
+        a[FEATURES] += bias
+        b[FEATURES] += bias
+        c[FEATURES] += bias
+        for k in range(FEATURES):
+            cell = cells[i, k]
+            if cell < 0:
+                continue
+            row = cell_table[cell]
+            move = step * row[CELL_ODDS]
+            a[k] += move
+            b[k] += move
+            c[k] += move
+            seen = row[CELL_SEEN]
+            mean = row[CELL_MEAN] + (hit - row[CELL_MEAN]) / (seen + np.float32(1.0))
+            row[CELL_MEAN] = mean
+            if seen < memory:
+                row[CELL_SEEN] = seen + np.float32(1.0)
+            p = min(max(mean, np.float32(0.002)), np.float32(0.998))
+            row[CELL_ODDS] = np.log(p / (np.float32(1.0) - p))

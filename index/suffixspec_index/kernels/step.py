@@ -1,0 +1,216 @@
+"""What happens to a batch of requests in a step: drafting before it, advancing after it.
+
+Kernels of this file are the only ones that Python calls per step. Their many arrays come as one
+int64 *context* of addresses and lengths, so that a call costs a microsecond and not ten.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from suffixspec_index.kernels.cursor import CURSOR, K_DEPTH, advance
+from suffixspec_index.kernels.draft import (
+    MAX_NODES,
+    R_DRAFTED,
+    R_EXPANDED,
+    R_LEFT,
+    R_OWN,
+    R_PARENTS,
+    R_SESSION,
+    R_TOKENS,
+    R_VOTES,
+    R_WORLD,
+    REQUEST,
+    S_MEMORY,
+    S_RATE,
+    S_WORLD,
+    SETTINGS,
+    V_CELLS,
+    V_COUNT,
+    V_LAST,
+    V_SET,
+    V_TOKENS,
+    VOTES,
+    draft,
+    new_scratch,
+)
+from suffixspec_index.kernels.evidence import CELLS, FEATURES, MAX_CANDIDATES
+from suffixspec_index.kernels.insert import has_room, insert_windows
+from suffixspec_index.kernels.layout import (
+    H_DEPTH,
+    H_LEAF_CAP,
+    H_N_LEAVES,
+    H_N_NODES,
+    H_N_TEXT,
+    H_NEXT,
+    H_NODE_CAP,
+    H_TEXT_CAP,
+    HEADER,
+    OPEN,
+    pointer_f32,
+    pointer_f64,
+    pointer_i32,
+    pointer_i64,
+    pointer_u8,
+    view,
+)
+from suffixspec_index.kernels.mixture import WEIGHT_SETS, WEIGHTS, learn
+
+# --- the context: addresses, and the lengths that are not constants ------------------------------
+X_TABLE, X_TREES, X_REQUESTS, X_ROWS, X_CELLS, X_WEIGHTS, X_SETTINGS = 0, 1, 2, 3, 4, 5, 6
+X_BLOCKED, X_N_BLOCKED = 7, 8
+CONTEXT = 9
+WORLD = 0  # the global tree's row
+
+
+@nb.njit(cache=True, nogil=True, inline="always")
+def _model(context):  # type: ignore[no-untyped-def]
+    """The learned tables: cells, weights."""
+    return (
+        nb.carray(pointer_f32(context[X_CELLS]), (CELLS, 3)),
+        nb.carray(pointer_f32(context[X_WEIGHTS]), (WEIGHT_SETS, WEIGHTS)),
+    )
+
+
+@nb.njit(cache=True, nogil=True)
+def propose_batch(context, rows, limits, offsets, tokens, parents, probs, sources, matches):  # type: ignore[no-untyped-def]
+    """Draft for requests ``rows`` with at most ``limits`` nodes each, into ragged arrays.
+
+    The ragged arrays must hold the sum of the limits (each capped at ``MAX_NODES``); ``offsets`` is
+    ``(rows + 1,)``.
+    """
+    table = nb.carray(pointer_i64(context[X_TABLE]), (context[X_TREES], HEADER))
+    requests = nb.carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
+    settings = nb.carray(pointer_f64(context[X_SETTINGS]), (SETTINGS,))
+    blocked = nb.carray(pointer_u8(context[X_BLOCKED]), (context[X_N_BLOCKED],))
+    cell_table, weights = _model(context)
+    world = view(table, WORLD)
+    scratch = new_scratch()
+    at = 0
+    offsets[0] = 0
+    for r in range(rows.shape[0]):
+        request = requests[rows[r]]
+        session = view(table, request[R_SESSION])
+        out = (tokens[at:], parents[at:], probs[at:], sources[at:], scratch)
+        n, match = draft(
+            session,
+            world,
+            request,
+            min(limits[r], MAX_NODES),
+            settings,
+            blocked,
+            cell_table,
+            weights,
+            out,
+        )
+        at += n
+        offsets[r + 1] = at
+        matches[r] = match
+
+
+@nb.njit(cache=True, nogil=True)
+def _learn_from(request, tokens, first, last, cell_table, weights, rate, memory):  # type: ignore[no-untyped-def]
+    """Train on the draft nodes that the verified tokens went through."""
+    drafted, expanded = request[R_DRAFTED], request[R_EXPANDED]
+    node = 0
+    for i in range(first, last):
+        if node >= expanded:
+            break
+        at = R_VOTES + node * VOTES
+        n = request[at + V_COUNT]
+        if n > 0:
+            cells = request[at + V_CELLS : at + VOTES].reshape((MAX_CANDIDATES, FEATURES))
+            learn(
+                cell_table,
+                weights,
+                request[at + V_SET],
+                request[at + V_LAST],
+                request[at + V_TOKENS : at + V_CELLS],
+                cells,
+                n,
+                tokens[i],
+                rate,
+                memory,
+            )
+        child = 0
+        for j in range(node, drafted):
+            if request[R_PARENTS + j] + 1 == node and request[R_TOKENS + j] == tokens[i]:
+                child = j + 1
+                break
+        if child == 0:
+            break
+        node = child
+    request[R_DRAFTED] = 0
+    request[R_EXPANDED] = 0
+
+
+@nb.njit(cache=True, nogil=True)
+def advance_batch(context, rows, tokens, offsets):  # type: ignore[no-untyped-def]
+    """Give requests ``rows`` the tokens they gained.
+
+    Returns -1, or the first row whose session tree must grow before anything can be done; then
+    nothing was changed.
+    """
+    table = nb.carray(pointer_i64(context[X_TABLE]), (context[X_TREES], HEADER))
+    requests = nb.carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
+    settings = nb.carray(pointer_f64(context[X_SETTINGS]), (SETTINGS,))
+    for r in range(rows.shape[0]):
+        head = table[requests[rows[r], R_SESSION]]
+        gained = offsets[r + 1] - offsets[r]
+        if (
+            head[H_N_TEXT] + gained + head[H_DEPTH] + 2 > head[H_TEXT_CAP]
+            or head[H_N_NODES] + gained > head[H_NODE_CAP]
+            or head[H_N_LEAVES] + gained > head[H_LEAF_CAP]
+            or not has_room(head)
+        ):
+            return r
+    cell_table, weights = _model(context)
+    rate, memory = np.float32(settings[S_RATE]), np.float32(settings[S_MEMORY])
+    world = view(table, WORLD)
+    for r in range(rows.shape[0]):
+        request = requests[rows[r]]
+        row = request[R_SESSION]
+        if rate > 0:
+            _learn_from(
+                request, tokens, offsets[r], offsets[r + 1], cell_table, weights, rate, memory
+            )
+        else:
+            request[R_DRAFTED] = 0
+            request[R_EXPANDED] = 0
+        session = view(table, row)
+        head, text = session[0], session[1]
+        own = request[R_OWN : R_OWN + CURSOR]
+        other = request[R_WORLD : R_WORLD + CURSOR]
+        for i in range(offsets[r], offsets[r + 1]):
+            token = tokens[i]
+            n = head[H_N_TEXT]
+            text[n] = token
+            text[n + 1] = OPEN
+            head[H_N_TEXT] = n + 1
+            stop = n + 2 - head[H_DEPTH]
+            if stop > head[H_NEXT]:
+                insert_windows(table, row, stop, False)
+            advance(head, text, session[2], session[3], session[4], session[5], own, token)
+            if settings[S_WORLD] > 0:
+                advance(world[0], world[1], world[2], world[3], world[4], world[5], other, token)
+        if request[R_LEFT] < 2**30:
+            request[R_LEFT] = max(request[R_LEFT] - (offsets[r + 1] - offsets[r]), 0)
+    return -1
+
+
+@nb.njit(cache=True, nogil=True)
+def warm_cursor(table, row, cursor, tokens):  # type: ignore[no-untyped-def]
+    """Set a cursor to the longest match of ``tokens`` (no more than D - 1 of them)."""
+    head, text, nodes, leaves, keys, ids = view(table, row)
+    cursor[:] = 0
+    for token in tokens:
+        advance(head, text, nodes, leaves, keys, ids, cursor, token)
+
+
+@nb.njit(cache=True, nogil=True)
+def match_length(table, row, tokens):  # type: ignore[no-untyped-def]
+    """How many last ``tokens`` are in a tree, at most D - 1."""
+    cursor = np.zeros(CURSOR, np.int32)
+    warm_cursor(table, row, cursor, tokens)
+    return cursor[K_DEPTH]
