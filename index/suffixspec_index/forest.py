@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from suffixspec_index.errors import CapacityError
 from suffixspec_index.kernels import layout as L
-from suffixspec_index.kernels.insert import insert_windows
+from suffixspec_index.kernels.insert import has_room, insert_windows
 
 _MAX_TEXT = 2**31 - 2**17  # text positions are int32
 _GROWTH = 1.3  # arrays grow by this factor: little slack for little copying
@@ -48,6 +48,7 @@ class Forest:
     def __init__(self) -> None:
         self.table: NDArray[np.int64] = np.zeros((8, L.HEADER), np.int64)
         self.arrays: list[TreeArrays | None] = []
+        self.nbytes_total = 0
         self._free: list[int] = []
 
     def add(self, depth: int, tokens: int = 256) -> int:
@@ -79,6 +80,7 @@ class Forest:
 
     def drop(self, row: int) -> None:
         """Free a tree's memory and its row."""
+        self.nbytes_total -= self.nbytes(row)
         self.arrays[row] = None
         self.table[row] = 0
         self._free.append(row)
@@ -154,8 +156,24 @@ class Forest:
         """Replace a tree by one that was built in another forest."""
         arrays = other.arrays[other_row]
         assert arrays is not None
+        self.nbytes_total -= self.nbytes(row)
         self.table[row] = other.table[other_row]
+        self.table[row, L.H_TEXT_CAP : L.H_HASH_CAP + 1] = 0
         self._install(row, arrays)
+
+    def make_room(self, row: int, tokens: int) -> None:
+        """Grow a tree until ``tokens`` more can be appended and inserted without growing."""
+        head = self.table[row]
+        self.reserve_text(row, int(head[L.H_N_TEXT]) + tokens)
+        arrays = self.arrays[row]
+        assert arrays is not None
+        while head[L.H_N_NODES] + tokens > len(arrays.nodes):
+            arrays.nodes = _enlarged(arrays.nodes, tokens)
+        while head[L.H_N_LEAVES] + tokens > len(arrays.leaves):
+            arrays.leaves = _enlarged(arrays.leaves, tokens)
+        self._install(row, arrays)
+        while not has_room(head):
+            self.grow(row, tokens)
 
     def insert(self, row: int, stop: int, *, careful: bool = False) -> None:
         """Insert the windows up to start position ``stop`` (exclusive), growing as needed."""
@@ -195,8 +213,9 @@ class Forest:
 
     def _install(self, row: int, arrays: TreeArrays) -> None:
         """Publish a tree's arrays in the header table."""
-        self.arrays[row] = arrays
         head = self.table[row]
+        self.nbytes_total += arrays.nbytes - self._known_bytes(row)
+        self.arrays[row] = arrays
         head[L.H_TEXT] = arrays.text.ctypes.data
         head[L.H_NODES] = arrays.nodes.ctypes.data
         head[L.H_LEAVES] = arrays.leaves.ctypes.data
@@ -206,6 +225,16 @@ class Forest:
         head[L.H_NODE_CAP] = len(arrays.nodes)
         head[L.H_LEAF_CAP] = len(arrays.leaves)
         head[L.H_HASH_CAP] = len(arrays.keys)
+
+    def _known_bytes(self, row: int) -> int:
+        """What the header table says a tree's arrays take, which is what was last counted."""
+        head = self.table[row]
+        return int(
+            4 * head[L.H_TEXT_CAP]
+            + 4 * L.NODE * head[L.H_NODE_CAP]
+            + 8 * head[L.H_LEAF_CAP]
+            + 12 * head[L.H_HASH_CAP]
+        )
 
 
 def _enlarged(array: NDArray[np.int32], extra: int) -> NDArray[np.int32]:
