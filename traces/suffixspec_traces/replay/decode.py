@@ -98,6 +98,20 @@ def replay(
     return result
 
 
+def warm_up(plan: ReplayPlan, make_proposer: Callable[[], Proposer]) -> None:
+    """Replay a few turns with a proposer that is thrown away.
+
+    Compiled kernels are loaded at their first call; without this, that time would be charged to
+    the first proposals.
+    """
+    few = ReplayPlan.build(
+        plan.sessions[: max(2, min(plan.concurrency, 8))],
+        concurrency=plan.concurrency,
+        limit_tokens=200,
+    )
+    replay(few, make_proposer())
+
+
 class _Replay:
     """One pass of a proposer over a plan."""
 

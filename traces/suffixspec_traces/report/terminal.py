@@ -27,8 +27,8 @@ def report_tables(report: ReplayReport) -> RenderableType:
     parts += [
         _sources(report),
         _positions(report),
-        _groups(report, "By match length", "match", lambda m: m.by_match_length),
-        _groups(report, "By turn", "turn", lambda m: m.by_turn),
+        _groups(report, "By match length", "match", lambda m: m.by_match_length, ordered=True),
+        _groups(report, "By turn", "turn", lambda m: m.by_turn, ordered=True),
         _groups(report, "By tool the turn calls", "tool", lambda m: m.by_tool),
         _speedups(report),
         Text(f"Cost model {report.cost_model.name}: {report.cost_model.provenance}", style="dim"),
@@ -81,9 +81,17 @@ def _summary(report: ReplayReport) -> Table:
 
 
 def _groups(
-    report: ReplayReport, title: str, key: str, rows: Callable[[MethodReport], list[GroupRow]]
+    report: ReplayReport,
+    title: str,
+    key: str,
+    rows: Callable[[MethodReport], list[GroupRow]],
+    *,
+    ordered: bool = False,
 ) -> Table:
-    """Tokens per step and acceptance of each method, side by side."""
+    """Tokens per step and acceptance of each method, side by side.
+
+    ``ordered``: the groups are ranges of numbers, and methods may lack some.
+    """
     table = _table(title)
     table.add_column(key, overflow="fold")
     table.add_column("output tokens", justify="right")
@@ -94,12 +102,18 @@ def _groups(
     for i, method in enumerate(report.methods):
         for row in rows(method):
             found.setdefault(row.group, [None] * len(report.methods))[i] = row
+    if ordered:
+        found = dict(sorted(found.items(), key=lambda item: _first_number(item[0])))
     for group, cells in list(found.items())[:_ROWS]:
         tokens = " / ".join(dict.fromkeys(f"{c.counts.output_tokens:,}" for c in cells if c))
         table.add_row(_plain(group), tokens, *_pairs(cells))
     if len(found) > _ROWS:
         table.caption = f"the {_ROWS} largest of {len(found)}; --json has all"
     return table
+
+
+def _first_number(label: str) -> int:
+    return int(label.rstrip("+").split("–")[0])
 
 
 def _pairs(cells: Iterable[GroupRow | None]) -> list[str]:

@@ -231,11 +231,15 @@
   };
 
   const start = () => {
+    // Begin where there is something to see: the median session, its turn with most accepted.
+    state.session = Math.max(0, view.sessions.findIndex((s) => s.reasons.includes("median")));
+    const accepted = turns().map((t) => t.methods[0].steps.reduce((sum, s) => sum + s[2], 0));
+    state.turn = accepted.indexOf(Math.max(...accepted));
     const more = view.sessions_total - view.sessions.length;
     $("view-note").textContent = "Shown: " + number(view.sessions.length) + " of " + number(view.sessions_total) +
       " sessions" + (more ? " (first, best, median and worst by tokens per step of " + view.methods[0] + ", and some evenly spaced ones)" : "") +
       ", each up to " + number(view.tokens_per_session) + " output tokens. Left and right go from token to token, up and down from step to step.";
-    fill($("v-session"), view.sessions.map((s) => s.id + " (" + s.reasons.join(", ") + ")" + (s.source ? " · " + s.source : "")), 0);
+    fill($("v-session"), view.sessions.map((s) => s.id + " (" + s.reasons.join(", ") + ")" + (s.source ? " · " + s.source : "")), state.session);
     fill($("v-method"), view.methods, 0);
     fillTurns();
     legend();
