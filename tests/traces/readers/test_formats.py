@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from suffixspec_index.errors import NoCompletionsError
+from suffixspec_index.errors import NoCompletionsError, TraceError
 from suffixspec_traces.model import Session
 from suffixspec_traces.readers import Source, readers
 from suffixspec_traces.reading import read_traces
@@ -229,6 +229,25 @@ EXPECTED: dict[str, list[list[str]]] = {
             'assistant*: Finished. +finish({"message": "dry"})#c3',
         ]
     ],
+    "openhands_sdk.jsonl": [
+        [
+            "openhands_sdk None 1",
+            "system: You water plants.",
+            "user: Check both plants.",
+            'assistant*: Probing both. +probe({"plant": "fern"})#c1 +probe({"plant": "moss"})#c2 '
+            "?Two probes.",
+            "tool: 12 % @c1",
+            "tool: no moss @c2",
+            "assistant*: The fern is dry.",
+        ]
+    ],
+    "openhands_sdk.output.jsonl": [
+        [
+            "plants-4 None 0",
+            "user: Check both plants.",
+            'assistant*: None +finish({"message":"dry"})#None',
+        ]
+    ],
     "otel_genai.dialects.json": [
         ["tr2 tiny-oi 0", "user: Hi", "assistant*: Hello! +wave({})#None"],
         ["tr3 tiny-tl 0", "user: Hi", "assistant*: Hey."],
@@ -373,6 +392,24 @@ def test_atif_keeps_token_ids(fixtures: Path) -> None:
     assert generated[0].prompt_token_ids.tolist() == [1, 2, 3]
     assert generated[0].token_ids is not None
     assert generated[0].token_ids.tolist() == [4, 5]
+
+
+def test_openhands_sdk_keeps_token_ids_of_the_right_generation(fixtures: Path) -> None:
+    (session,) = read_traces([fixtures / "openhands_sdk.jsonl"])
+    acted, said = (message for message in session.messages if message.generated)
+    assert acted.prompt_token_ids is not None
+    assert acted.prompt_token_ids.tolist() == [1, 2]
+    assert acted.token_ids is not None
+    assert acted.token_ids.tolist() == [3, 4, 5]
+    assert said.token_ids is None
+
+
+def test_a_single_openhands_event_says_what_to_do(fixtures: Path, tmp_path: Path) -> None:
+    first = (fixtures / "openhands_sdk.jsonl").read_text().splitlines()[0]
+    path = tmp_path / "event-00000.json"
+    path.write_text(first)
+    with pytest.raises(TraceError, match="events of a conversation into one file"):
+        list(read_traces([path]))
 
 
 def test_tool_definitions_of_anthropic_become_openai_ones(fixtures: Path) -> None:

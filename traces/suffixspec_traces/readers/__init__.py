@@ -17,6 +17,7 @@ from suffixspec_traces.readers import (  # noqa: F401  # each registers its read
     openai_requests,
     openai_responses,
     openhands,
+    openhands_sdk,
     otel_genai,
     sharegpt,
     swe_agent,
