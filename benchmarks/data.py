@@ -76,10 +76,11 @@ def load_corpus(root: Path) -> Corpus:
     names = sorted({name.partition("/")[0] for name in arrays})
     sources = {name: _sessions(arrays, name) for name in names}
     generated = sum(len(o) for s in sources.values() for turns in s for _, o in turns)
+    samples = files[0].parent == root / "traces" / "samples"
     description = (
-        f"{files[0].parent.parent.name}/{files[0].parent.name}: "
-        f"{len(names)} sources, {sum(map(len, sources.values()))} sessions, "
-        f"{generated:,} generated tokens, SmolLM2 tokenizer"
+        f"{'traces/samples' if samples else 'recorded agent traces'}: {len(names)} sources, "
+        f"{sum(map(len, sources.values()))} sessions, {generated:,} generated tokens, "
+        "SmolLM2 tokenizer"
     )
     return Corpus(sources, vocab_size, description)
 

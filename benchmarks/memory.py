@@ -7,6 +7,7 @@ memory (Linux only; ``null`` elsewhere), both over the number of indexed tokens.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import json
 import os
@@ -28,6 +29,13 @@ def resident_bytes() -> int | None:
     return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def return_freed_memory() -> None:
+    """What the preparation freed must leave the process, or what follows would grow into it."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
+    if trim is not None:
+        trim(0)
+
+
 def measure(rival: str, depth: int) -> dict[str, float | None]:
     """Index every output of the corpus and see what it takes."""
     outputs = load_corpus(ROOT).outputs()
@@ -37,6 +45,7 @@ def measure(rival: str, depth: int) -> dict[str, float | None]:
     else:
         peer.new_tree(depth).extend_ndarray(0, np.arange(100, dtype=np.int32))
     gc.collect()
+    return_freed_memory()
     before = resident_bytes()
     tree, estimate = _build(rival, outputs, depth)
     gc.collect()

@@ -29,7 +29,6 @@ each alone (``tests/benchmarks/test_peer.py`` shows it) and is an order of magni
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -37,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.clock import clock
 from benchmarks.data import Tokens, Turns
 from benchmarks.frontier import Count
 
@@ -97,10 +97,10 @@ def speculate(cache: Any, request: int, context: Tokens, s: PeerSettings) -> Any
 def insert_all(sequences: Sequence[Tokens], depth: int) -> tuple[Any, float]:
     """A global tree of ``sequences`` and the seconds it took."""
     tree = new_tree(depth)
-    began = time.perf_counter()
+    began = clock()
     for number, sequence in enumerate(sequences):
         tree.extend_ndarray(number, sequence)
-    return tree, time.perf_counter() - began
+    return tree, clock() - began
 
 
 def tree_bytes(tree: Any) -> int:
@@ -151,7 +151,7 @@ def replay_alone(sessions: Sequence[Turns], settings: PeerSettings) -> tuple[Cou
     """The plain loop a caller of the peer writes, timed: its count and its seconds."""
     cache = new_cache(settings.depth)
     count = Count(settings.label, tree=settings.use_tree_spec)
-    began = time.perf_counter()
+    began = clock()
     for request, (prompt, output) in enumerate(turn for turns in sessions for turn in turns):
         cache.start_request(request, np.ascontiguousarray(prompt))
         known = np.concatenate([prompt, output])
@@ -165,7 +165,7 @@ def replay_alone(sessions: Sequence[Turns], settings: PeerSettings) -> tuple[Cou
             cache.add_active_response(request, output[at : at + gained])
             at += gained
         cache.stop_request(request)
-    return count, time.perf_counter() - began
+    return count, clock() - began
 
 
 def simulator_speed(sessions: Sequence[Turns], settings: PeerSettings) -> float:
@@ -177,7 +177,7 @@ def simulator_speed(sessions: Sequence[Turns], settings: PeerSettings) -> float:
 
     cache = new_cache(settings.depth)
     turns = [(np.ascontiguousarray(p), np.ascontiguousarray(o)) for s in sessions for p, o in s]
-    began = time.perf_counter()
+    began = clock()
     for request, (prompt, output) in enumerate(turns):
         suffix_decode(
             cache,
@@ -190,4 +190,4 @@ def simulator_speed(sessions: Sequence[Turns], settings: PeerSettings) -> float:
             use_tree_spec=settings.use_tree_spec,
             use_cached_prompt=True,
         )
-    return sum(len(o) for _, o in turns) / (time.perf_counter() - began)
+    return sum(len(o) for _, o in turns) / (clock() - began)

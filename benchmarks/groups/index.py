@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
 from benchmarks import ours, peer
+from benchmarks.clock import clock
 from benchmarks.data import Tokens, Turns
 from benchmarks.harness import ROOT, Context, Row, Samples, below, group, in_turn, versus
 from benchmarks.ours import OurSettings
@@ -177,10 +177,10 @@ def _our_turns(turns: Turns) -> float:
     proposer.advance(request, turns[0][1])
     seconds = []
     for prompt, output in turns[1:]:
-        began = time.perf_counter()
+        began = clock()
         proposer.finish(request)
         request = proposer.begin("session", prompt)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(clock() - began)
         proposer.advance(request, output)
     return float(np.median(seconds))
 
@@ -191,10 +191,10 @@ def _peer_turns(turns: Turns) -> float:
     cache.add_active_response(0, turns[0][1])
     seconds = []
     for number, (prompt, output) in enumerate(turns[1:]):
-        began = time.perf_counter()
+        began = clock()
         cache.stop_request(number)
         cache.start_request(number + 1, prompt)
-        seconds.append(time.perf_counter() - began)
+        seconds.append(clock() - began)
         cache.add_active_response(number + 1, output)
     return float(np.median(seconds))
 

@@ -46,8 +46,8 @@ def our_settings(*, quick: bool = False) -> list[OurSettings]:
     if quick:
         return [OurSettings(), OurSettings(draft_shape="tree")]
     grid = [
-        *product((0.5,), (0.0,), (0.5, 0.1), (16,)),
-        *product((1.0,), (0.0, 1.0), (0.5, 0.3, 0.1), (16, 32)),
+        *product((0.5,), (0.0,), (0.7, 0.5, 0.1), (16,)),
+        *product((1.0,), (0.0, 1.0), (0.7, 0.5, 0.3, 0.1), (16, 32)),
         *product((2.0, 4.0), (0.0, 1.0), (0.3, 0.1), (32,)),
     ]
     return [
