@@ -76,7 +76,31 @@ def slot_cache(model: Any, tokens: int) -> Any:
     return cache_utils.Cache(layers=[SlotLayer() for _ in range(model.config.num_hidden_layers)])
 
 
-def measure(model: Any, sizes: tuple[int, ...], context: int, rounds: int) -> dict[int, float]:
+class Patience:
+    """Waits for moments in which the machine has nothing else to do, up to a number of seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self.end = time.monotonic() + seconds
+
+    def wait(self) -> None:
+        """Return when the CPUs were 90 % idle for a tenth of a second, or patience ran out."""
+        while time.monotonic() < self.end:
+            idle, total = self._times()
+            time.sleep(0.1)
+            idle_after, total_after = self._times()
+            if idle_after - idle >= 0.9 * (total_after - total):
+                return
+            time.sleep(0.2)
+
+    @staticmethod
+    def _times() -> tuple[int, int]:
+        fields = [int(f) for f in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        return fields[3] + fields[4], sum(fields)
+
+
+def measure(
+    model: Any, sizes: tuple[int, ...], context: int, rounds: int, patience: Patience
+) -> dict[int, float]:
     """Milliseconds of a step of each size behind ``context`` cached tokens: lower quartiles."""
     import torch
 
@@ -90,6 +114,8 @@ def measure(model: Any, sizes: tuple[int, ...], context: int, rounds: int) -> di
         for round_ in range(rounds + 1):  # the first round warms up
             for n in sizes:
                 step = torch.randint(vocabulary, (1, n), generator=generator)
+                patience.wait()
+                model(step, past_key_values=cache)  # the caches and clocks after the pause
                 began = time.perf_counter()
                 model(step, past_key_values=cache)
                 elapsed = (time.perf_counter() - began) * 1000.0
@@ -116,6 +142,9 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=1000)
     parser.add_argument("--long-context", type=int, default=4000)
     parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument(
+        "--patience", type=float, default=0.0, help="seconds to wait for idle moments in all"
+    )
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
 
@@ -125,11 +154,11 @@ def main() -> None:
 
     torch.set_num_threads(arguments.threads)
     model = load_model(arguments.dtype)
-    load = os.getloadavg()[0]
-    points = measure(model, SIZES, arguments.context, arguments.rounds)
+    patience = Patience(arguments.patience)
+    points = measure(model, SIZES, arguments.context, arguments.rounds, patience)
     probes = (1, 8)
-    near = measure(model, probes, arguments.context, arguments.rounds)
-    far = measure(model, probes, arguments.long_context, arguments.rounds)
+    near = measure(model, probes, arguments.context, arguments.rounds, patience)
+    far = measure(model, probes, arguments.long_context, arguments.rounds, patience)
     added = statistics.mean(far[n] - near[n] for n in probes)
     slope = max(0.0, added / (arguments.long_context - arguments.context) * 1000.0)
     short = {"float32": "f32", "bfloat16": "bf16"}[arguments.dtype]
@@ -141,9 +170,9 @@ def main() -> None:
             f"SmolLM2-135M-Instruct (dequantized GGUF), {arguments.dtype}, transformers "
             f"{transformers.__version__}, torch {torch.__version__}, {arguments.threads} threads "
             f"of {cpu_name()} ({os.cpu_count()} logical CPUs), one forward pass behind "
-            f"{arguments.context} cached tokens, logits of every token, lower "
-            f"quartile of {arguments.rounds} rounds over all sizes in turn; load average before "
-            f"{load:.1f}. "
+            f"{arguments.context} cached tokens, logits of every token, lower quartile of "
+            f"{arguments.rounds} rounds over all sizes in turn"
+            f"{', each begun at an idle moment' if arguments.patience else ''}. "
             f"Context term: slope from {arguments.context} to {arguments.long_context} cached "
             "tokens, mean over steps of 1 and 8 tokens."
         ),
