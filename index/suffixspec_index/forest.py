@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from suffixspec_index.errors import CapacityError
 from suffixspec_index.kernels import layout as L
-from suffixspec_index.kernels.insert import has_room, insert_windows
+from suffixspec_index.kernels.insert import has_room, insert_text, insert_windows
 
 _MAX_TEXT = 2**31 - 2**17  # text positions are int32
 _GROWTH = 1.3  # arrays grow by this factor: little slack for little copying
@@ -142,14 +142,13 @@ class Forest:
         Raises:
             CapacityError: as for :meth:`append`.
         """
-        head = self.table[row]
-        self.reserve_text(row, int(head[L.H_N_TEXT]) + len(tokens) + int(end))
-        at = self.begin_block(row)
-        self.append(row, tokens, end=end)
-        n = int(head[L.H_N_TEXT])
-        stop = n - 1 if end else n - int(head[L.H_DEPTH]) + 1
-        if stop > at:
-            self.insert(row, stop, careful=careful)
+        at = int(self.table[row, L.H_N_TEXT])
+        left = insert_text(self.table, row, tokens, end, careful)
+        if left < 0:
+            self.reserve_text(row, at + len(tokens) + 1)
+            left = insert_text(self.table, row, tokens, end, careful)
+        if left:
+            self.insert(row, int(self.table[row, L.H_NEXT]) + int(left), careful=careful)
         return at
 
     def take(self, row: int, other: Forest, other_row: int) -> None:
@@ -167,6 +166,7 @@ class Forest:
         self.reserve_text(row, int(head[L.H_N_TEXT]) + tokens)
         arrays = self.arrays[row]
         assert arrays is not None
+        tokens += L.BURST
         while head[L.H_N_NODES] + tokens > len(arrays.nodes):
             arrays.nodes = _enlarged(arrays.nodes, tokens)
         while head[L.H_N_LEAVES] + tokens > len(arrays.leaves):

@@ -16,6 +16,7 @@ from suffixspec_index.draft import Source
 from suffixspec_index.kernels.cursor import CURSOR
 from suffixspec_index.kernels.evidence import (
     FEATURES,
+    HASHED,
     LEVELS,
     MAX_CANDIDATES,
     P_LENGTH,
@@ -31,6 +32,7 @@ from suffixspec_index.kernels.layout import H_N_TEXT
 from suffixspec_index.kernels.mixture import log_odds, squash, weight_set
 
 MAX_NODES = 64  # nodes per draft
+CHANCE = np.float32(1 << 24)
 LEARN_NODES = 16  # draft nodes whose votes are kept for training
 
 # --- columns of a request row --------------------------------------------------------------------
@@ -45,7 +47,8 @@ R_TOKENS = R_EXPANDED + 1
 R_PARENTS = R_TOKENS + MAX_NODES
 R_VOTES = R_PARENTS + MAX_NODES
 V_COUNT, V_SET, V_LAST, V_TOKENS = 0, 1, 2, 3
-V_CELLS = V_TOKENS + MAX_CANDIDATES
+V_CHANCES = V_TOKENS + MAX_CANDIDATES  # probabilities in units of 2**-24
+V_CELLS = V_CHANCES + MAX_CANDIDATES
 VOTES = V_CELLS + MAX_CANDIDATES * FEATURES
 REQUEST = R_VOTES + (LEARN_NODES + 1) * VOTES
 
@@ -59,14 +62,14 @@ _SESSION, _GLOBAL = int(Source.SESSION), int(Source.GLOBAL)
 
 @nb.njit(cache=True, nogil=True, inline="always")
 def _last_tokens(request, text, n, node, out):  # type: ignore[no-untyped-def]
-    """The last three tokens at a draft node (0: the context), the latest first."""
+    """The last tokens at a draft node (0: the context), the latest first."""
     i = 0
-    while i < 3 and node > 0:
+    while i < HASHED and node > 0:
         out[i] = request[R_TOKENS + node - 1]
         node = request[R_PARENTS + node - 1] + 1
         i += 1
     z = n - 1
-    while i < 3:
+    while i < HASHED:
         out[i] = text[z] if z >= 0 else -1
         z -= 1
         i += 1
@@ -110,13 +113,17 @@ def draft(session, world, request, budget, settings, blocked, cell_table, weight
                 session, world, places[node], last, blocked, tokens, cells, votes, vote_cells
             )
             by_length = weight_set(places[node], depths[node])
-            if node <= LEARN_NODES:
-                _keep_votes(request, node, found, by_length, last[0], tokens, cells)
+            keep = node <= LEARN_NODES
+            at = R_VOTES + node * VOTES
+            if keep:
+                _keep_votes(request, at, found, by_length, last[0], tokens, cells)
             total = np.float32(0.0)
             first = pooled
             for i in range(found):
                 p = squash(log_odds(cell_table, weights, by_length, last[0], tokens[i], cells[i]))
                 total += p
+                if keep:
+                    request[at + V_CHANCES + i] = np.int32(p * CHANCE)
                 pool_ids[pooled, 0] = tokens[i]
                 pool_ids[pooled, 1] = node
                 pool_ids[pooled, 2] = _backer(places[node], votes, tokens[i])
@@ -181,9 +188,8 @@ def _backer(places, votes, token):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
-def _keep_votes(request, node, found, by_length, last, tokens, cells):  # type: ignore[no-untyped-def]
+def _keep_votes(request, at, found, by_length, last, tokens, cells):  # type: ignore[no-untyped-def]
     """Keep a node's votes in the request row, for training once the truth is known."""
-    at = R_VOTES + node * VOTES
     request[at + V_COUNT] = found
     request[at + V_SET] = by_length
     request[at + V_LAST] = last
@@ -204,6 +210,6 @@ def new_scratch():  # type: ignore[no-untyped-def]
         np.empty((SLOTS, 4), np.int32),
         np.empty(MAX_CANDIDATES, np.int32),
         np.empty((MAX_CANDIDATES, FEATURES), np.int32),
-        np.empty(3, np.int32),
+        np.empty(HASHED, np.int32),
         np.empty(MAX_NODES + 1, np.int32),
     )

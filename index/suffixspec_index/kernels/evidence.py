@@ -7,9 +7,9 @@ up to ``SLOTS`` places:
 ====  =====================================================================================
 slot  place
 ====  =====================================================================================
-0-2   the session's own tree: the longest match of the context, and the next shorter ones
-3-5   the global tree, likewise
-6     the session's last tokens, which its tree does not hold yet: text position and length
+0-1   the session's own tree: the longest match of the context, and the next shorter one
+2-3   the global tree, likewise
+4     the session's last tokens, which its tree does not hold yet: text position and length
 ====  =====================================================================================
 
 Each place votes for at most three tokens. A vote is filed under a *cell*: slot, match length, how
@@ -17,8 +17,8 @@ often the place was seen, the share this token had, and whether it was what foll
 often votes of a cell come true is learned (``mixture.py``); here they are only filed. A place that
 knows continuations but not this token votes against it, which is filed as share 0.
 
-Three more slots file a candidate under a hash of itself and the last one to three tokens: they
-learn which continuations were proposed in vain before.
+Two more slots file a candidate under a hash of itself and the last one or two tokens: they learn
+which continuations were proposed in vain before.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from suffixspec_index.kernels.layout import (
     END,
     H_DEPTH,
     H_N_TEXT,
+    H_NEXT,
     POS,
     T0,
     child_of,
@@ -48,10 +49,10 @@ from suffixspec_index.kernels.layout import (
     pos_of,
 )
 
-LEVELS = 3  # match lengths per memory
+LEVELS = 2  # match lengths per memory; a third changed nothing
 TAIL = 2 * LEVELS
 SLOTS = TAIL + 1
-HASHED = 3
+HASHED = 2
 FEATURES = SLOTS + HASHED
 
 P_NODE, P_CHILD, P_DEPTH, P_LENGTH = 0, 1, 2, 3
@@ -59,7 +60,7 @@ PLACE = 4
 
 LENGTHS, COUNTS, SHARES = 11, 6, 14
 CELLS_PER_SLOT = LENGTHS * COUNTS * SHARES
-HASH_BITS = 16
+HASH_BITS = 14
 CELLS = SLOTS * CELLS_PER_SLOT + HASHED * (1 << HASH_BITS)
 
 MAX_CANDIDATES = 8
@@ -130,15 +131,15 @@ def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
 
 @nb.njit(cache=True, nogil=True)
 def tail_place(head, text, places):  # type: ignore[no-untyped-def]
-    """Fill the tail's place: the longest (then latest) repeat of the context's end within its last
-    D tokens. Returns its length. O(D) plus the matched lengths, which are capped."""
+    """Fill the tail's place: the longest (then latest) repeat of the context's end that the tree
+    does not hold yet. Returns its length. O(D) plus the matched lengths, which are capped."""
     places[TAIL, P_LENGTH] = 0
     n = head[H_N_TEXT]
     best = 0
     if n < 2:
         return 0
     last = text[n - 1]
-    for q in range(n - 1, max(0, n - head[H_DEPTH] - 1), -1):
+    for q in range(n - 1, max(0, head[H_NEXT]), -1):
         if text[q - 1] == last:
             m = 1
             while (
@@ -197,7 +198,7 @@ def gather(session, world, places, last, blocked, tokens, cells, votes, vote_cel
     Args:
         session, world: the two trees as ``layout.view`` gives them.
         places: ``(SLOTS, PLACE)`` of the draft node.
-        last: its last three tokens, the latest first.
+        last: its last two tokens, the latest first.
         blocked: ``(vocabulary,)`` uint8, tokens that may not be drafted; may be empty.
         tokens: out, ``(MAX_CANDIDATES,)``. cells: out, ``(MAX_CANDIDATES, FEATURES)``, -1 = none.
         votes, vote_cells: scratch, ``(SLOTS, 3)`` and ``(SLOTS, 4)``.

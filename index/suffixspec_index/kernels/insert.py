@@ -23,6 +23,7 @@ from suffixspec_index.kernels.layout import (
     C2,
     COUNT,
     DEPTH,
+    END,
     H_DEPTH,
     H_HASH_CAP,
     H_HEAD_MATCH,
@@ -42,6 +43,7 @@ from suffixspec_index.kernels.layout import (
     L_POS,
     LINK,
     NO_TOKEN,
+    OPEN,
     PARENT,
     POS,
     ROOT,
@@ -272,3 +274,33 @@ def insert_windows(table, row, stop, careful):  # type: ignore[no-untyped-def]
     head[H_HEAD_MATCH] = m
     head[H_PENDING] = pending
     return s
+
+
+@nb.njit(cache=True, nogil=True)
+def insert_text(table, row, tokens, end, careful):  # type: ignore[no-untyped-def]
+    """Append a piece of text and insert its windows while there is room.
+
+    Returns -1 where the text itself has no room (nothing was changed), else how many windows are
+    still to be inserted with :func:`insert_windows`.
+    """
+    head, text, _, _, _, _ = view(table, row)
+    at = head[H_N_TEXT]
+    n = at + tokens.shape[0]
+    if n + 2 + head[H_DEPTH] > text.shape[0]:
+        return np.int64(-1)
+    text[at:n] = tokens
+    head[H_NEXT] = at
+    head[H_HEAD_NODE] = 0
+    head[H_HEAD_MATCH] = 0
+    head[H_PENDING] = 0
+    if end:
+        text[n] = END
+        n += 1
+        stop = n - 1
+    else:
+        stop = n - head[H_DEPTH] + 1
+    text[n] = OPEN
+    head[H_N_TEXT] = n
+    if stop <= at:
+        return np.int64(0)
+    return stop - insert_windows(table, row, stop, careful)

@@ -54,13 +54,17 @@ NO_TOKEN = -3  # an empty inline slot
 
 EMPTY_KEY = -1
 
+# A session's windows are inserted in bursts: the first one fetches the nodes near the root into the
+# cache, the others find them there. What waits is found by scanning the tail.
+BURST = 16
+
 
 def _pointer_to(element):  # type: ignore[no-untyped-def]
     """An intrinsic that reinterprets an integer as a pointer to ``element``."""
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def pointer(typingctx, address):  # type: ignore[no-untyped-def]  # noqa: ARG001
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]  # noqa: ARG001
+    def pointer(typingctx, address):  # type: ignore[no-untyped-def]
+        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
             return builder.inttoptr(args[0], context.get_value_type(types.CPointer(element)))
 
         return types.CPointer(element)(types.int64), codegen

@@ -24,6 +24,7 @@ SET_BY_TOKEN = LENGTH_SETS  # first row of the sets chosen by the last token
 SET_BY_CANDIDATE = SET_BY_TOKEN + TOKEN_SETS
 WEIGHT_SETS = SET_BY_CANDIDATE + TOKEN_SETS
 WEIGHTS = FEATURES + 1  # and a bias
+UNIT = np.float32(1.0 / (1 << 24))
 CELL_MEAN, CELL_SEEN, CELL_ODDS = 0, 1, 2
 
 
@@ -64,16 +65,19 @@ def log_odds(cell_table, weights, by_length, last, token, cells):  # type: ignor
 
 
 @nb.njit(cache=True, nogil=True)
-def learn(cell_table, weights, by_length, last, tokens, cells, n, truth, rate, memory):  # type: ignore[no-untyped-def]
-    """Train on one draft node: ``n`` candidates, of which at most one was the ``truth``."""
+def learn(cell_table, weights, by_length, last, tokens, chances, cells, n, truth, rate, memory):  # type: ignore[no-untyped-def]
+    """Train on one draft node: ``n`` candidates, of which at most one was the ``truth``.
+
+    ``chances`` are the probabilities given to them when they were drafted, ``(n,)`` in units of
+    2**-24.
+    """
     a = weights[by_length]
     b = weights[SET_BY_TOKEN + last % TOKEN_SETS]
     for i in range(n):
         token = tokens[i]
         c = weights[SET_BY_CANDIDATE + token % TOKEN_SETS]
         hit = np.float32(1.0) if token == truth else np.float32(0.0)
-        odds = log_odds(cell_table, weights, by_length, last, token, cells[i])
-        step = rate * (hit - squash(odds))
+        step = rate * (hit - np.float32(chances[i]) * UNIT)
         bias = np.float32(0.3) * step
         a[FEATURES] += bias
         b[FEATURES] += bias

@@ -27,6 +27,7 @@ from suffixspec_index.kernels.draft import (
     S_WORLD,
     SETTINGS,
     V_CELLS,
+    V_CHANCES,
     V_COUNT,
     V_LAST,
     V_SET,
@@ -38,6 +39,7 @@ from suffixspec_index.kernels.draft import (
 from suffixspec_index.kernels.evidence import CELLS, FEATURES, MAX_CANDIDATES
 from suffixspec_index.kernels.insert import has_room, insert_windows
 from suffixspec_index.kernels.layout import (
+    BURST,
     H_DEPTH,
     H_LEAF_CAP,
     H_N_LEAVES,
@@ -126,7 +128,8 @@ def _learn_from(request, tokens, first, last, cell_table, weights, rate, memory)
                 weights,
                 request[at + V_SET],
                 request[at + V_LAST],
-                request[at + V_TOKENS : at + V_CELLS],
+                request[at + V_TOKENS : at + V_CHANCES],
+                request[at + V_CHANCES : at + V_CELLS],
                 cells,
                 n,
                 tokens[i],
@@ -160,8 +163,8 @@ def advance_batch(context, rows, tokens, offsets):  # type: ignore[no-untyped-de
         gained = offsets[r + 1] - offsets[r]
         if (
             head[H_N_TEXT] + gained + head[H_DEPTH] + 2 > head[H_TEXT_CAP]
-            or head[H_N_NODES] + gained > head[H_NODE_CAP]
-            or head[H_N_LEAVES] + gained > head[H_LEAF_CAP]
+            or head[H_N_NODES] + gained + BURST > head[H_NODE_CAP]
+            or head[H_N_LEAVES] + gained + BURST > head[H_LEAF_CAP]
             or not has_room(head)
         ):
             return r
@@ -189,7 +192,7 @@ def advance_batch(context, rows, tokens, offsets):  # type: ignore[no-untyped-de
             text[n + 1] = OPEN
             head[H_N_TEXT] = n + 1
             stop = n + 2 - head[H_DEPTH]
-            if stop > head[H_NEXT]:
+            if stop - head[H_NEXT] >= BURST:
                 insert_windows(table, row, stop, False)
             advance(head, text, session[2], session[3], session[4], session[5], own, token)
             if settings[S_WORLD] > 0:
