@@ -153,7 +153,12 @@ class Database:
 
 
 def _reading_only(action: int, *_: object) -> int:
-    allowed = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
+    allowed = (
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+    )
     return sqlite3.SQLITE_OK if action in allowed else sqlite3.SQLITE_DENY
 
 

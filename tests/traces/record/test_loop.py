@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from suffixspec_index.errors import ConfigError
+from suffixspec_traces.model import Session
+from suffixspec_traces.record import WORKLOADS, Recorder, make_tasks, write_sessions
+from suffixspec_traces.record.loop import choose_call, forced_start, split_calls
+from suffixspec_traces.render import ChatRenderer
+from suffixspec_traces.tokenizers import TraceTokenizer
+from tests.traces.record.fake_model import FakeModel
+
+
+def copy_arguments(prompt: str) -> str:
+    """Complete a forced call with the arguments the user gave; answer anything else."""
+    if prompt.endswith('"arguments":'):
+        request = prompt.rsplit("Call ", 1)[1]
+        return " " + request[request.index("{") : request.index("<|im_end|>")] + "}\n</tool_call>"
+    return "Here it is."
+
+
+def record(
+    tokenizer: TraceTokenizer,
+    workload: str,
+    reply: Callable[[str], str] = copy_arguments,
+    **limits: int,
+) -> tuple[list[Session], FakeModel]:
+    model = FakeModel(tokenizer, reply)
+    recorder = Recorder(
+        model,
+        ChatRenderer(tokenizer),
+        **{"max_context": 100_000, "max_new_tokens": 400, **limits},
+        clock=lambda: 100.0,
+    )
+    return recorder.record(make_tasks(workload, 3, seed=1)), model
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+class TestEveryWorkload:
+    def test_replayed_prompts_are_what_the_model_saw(
+        self, tiny: TraceTokenizer, workload: str
+    ) -> None:
+        sessions, model = record(tiny, workload)
+        replayed = [ChatRenderer(tiny).render_session(s) for s in sessions]
+        seen = sorted(p.tolist() for p in model.prompts)
+        assert sorted(t.prompt.tolist() for s in replayed for t in s.turns) == seen
+        assert all(len(s.turns) == 8 for s in replayed)
+
+    def test_the_models_calls_are_really_run(self, tiny: TraceTokenizer, workload: str) -> None:
+        sessions, _ = record(tiny, workload)
+        for session in sessions:
+            calls = [c for m in session.messages if m.generated for c in m.tool_calls]
+            results = [m for m in session.messages if m.role == "tool" and m.timestamp == 100.0]
+            assert len(calls) >= 3
+            answered = {m.tool_call_id for m in results}
+            assert {c.id for c in calls} <= answered
+            assert not any("error" in (m.content or "") for m in results)
+
+    def test_a_model_that_says_nothing_useful(self, tiny: TraceTokenizer, workload: str) -> None:
+        sessions, _ = record(tiny, workload, lambda _: "hm")
+        for session in sessions:
+            assert session.generated_messages == 8
+            results = [m for m in session.messages if m.role == "tool"][-4:]
+            assert all(m.tool_call_id == f"script_{i}" for i, m in enumerate(results))
+
+    def test_all_sessions_advance_together(self, tiny: TraceTokenizer, workload: str) -> None:
+        sessions, model = record(tiny, workload)
+        assert model.batches == [3] * 8
+        assert sorted(model.released) == sorted(s.id for s in sessions)
+
+    def test_long_sessions_end_early(self, tiny: TraceTokenizer, workload: str) -> None:
+        full, _ = record(tiny, workload)
+        lengths = [
+            len(m.prompt_token_ids)
+            for s in full
+            for m in s.messages
+            if m.prompt_token_ids is not None
+        ]
+        limit = (min(lengths) + max(lengths)) // 2
+        sessions, _ = record(tiny, workload, max_context=limit)
+        for session in sessions:
+            assert session.messages[-1].generated
+            for message in session.messages:
+                if message.prompt_token_ids is not None:
+                    assert len(message.prompt_token_ids) + 400 <= limit
+
+    def test_written_and_read_back(
+        self, tiny: TraceTokenizer, workload: str, tmp_path: Path
+    ) -> None:
+        sessions, _ = record(tiny, workload)
+        path = tmp_path / "out.jsonl"
+        assert write_sessions(path, sessions, {"created": "2025-01-01"}) == 3
+        for line, session in zip(path.read_text().splitlines(), sessions, strict=True):
+            value = json.loads(line)
+            assert value["source"] == workload
+            assert value["created"] == "2025-01-01"
+            spoken = [m for m in value["messages"] if "token_ids" in m]
+            kept = [m for m in session.messages if m.generated]
+            for written, message in zip(spoken, kept, strict=True):
+                assert message.token_ids is not None
+                assert written["token_ids"] == message.token_ids.tolist()
+            canned = [m for m in value["messages"] if m.get("x_generated") is False]
+            assert canned
+
+
+class TestCalls:
+    KNOWN = frozenset({"f"})
+
+    def test_calls_are_taken_out_of_the_text(self) -> None:
+        text = 'First.\n<tool_call>\n{"name": "f", "arguments": {"a": "é"}}\n</tool_call>'
+        content, calls = split_calls(text, set(self.KNOWN))
+        assert content == "First."
+        assert [(c.name, c.arguments) for c in calls] == [("f", '{"a": "é"}')]
+
+    def test_a_missing_end_is_forgiven(self) -> None:
+        text = forced_start("f") + ' {"a": "b"}} and so on'
+        assert split_calls(text, set(self.KNOWN))[1][0].arguments == '{"a": "b"}'
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "no call",
+            '<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call>',
+            '<tool_call>\n{"name": "f", "arguments": "x"}\n</tool_call>',
+            '<tool_call>\n{"name": "f", "argum',
+            "<tool_call>\n[1]\n</tool_call>",
+        ],
+    )
+    def test_anything_else_stays_text(self, text: str) -> None:
+        assert split_calls(text, set(self.KNOWN)) == (text, ())
+
+    def test_a_code_block_counts_where_the_step_takes_one(self) -> None:
+        task = make_tasks("coding", 1, seed=3)[0]
+        task.environment.close()
+        step = next(s for s in task.steps if s.block == "python")
+        name, arguments = choose_call("So:\n```python\nx = 1\n```\nDone.", step, task)
+        assert name == "write_file"
+        assert arguments["content"] == "x = 1\n"
+        assert choose_call("no block", step, task) == (step.tool, step.arguments)
+
+
+def test_environments_are_closed_where_the_model_fails(
+    tiny: TraceTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = make_tasks("coding", 2, seed=0)
+    folders = [task.environment.root for task in tasks]  # type: ignore[attr-defined]
+    model = FakeModel(tiny, copy_arguments)
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(model, "generate", broken)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Recorder(model, ChatRenderer(tiny), max_context=10_000).record(tasks)
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_wrong_limits(tiny: TraceTokenizer) -> None:
+    model, renderer = FakeModel(tiny, copy_arguments), ChatRenderer(tiny)
+    with pytest.raises(ConfigError, match="max_new_tokens is 0"):
+        Recorder(model, renderer, max_new_tokens=0)
+    with pytest.raises(ConfigError, match="max_context is 100"):
+        Recorder(model, renderer, max_new_tokens=100, max_context=100)
+    with pytest.raises(ConfigError, match="workload 'chess' does not exist"):
+        make_tasks("chess", 1)
+    with pytest.raises(ConfigError, match="sessions is 0"):
+        make_tasks("sql", 0)
