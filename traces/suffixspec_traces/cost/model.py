@@ -12,6 +12,7 @@ Every model must say how it was obtained.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -62,12 +63,11 @@ class PointsCost(_Model):
     def step_ms(self, tokens: ArrayLike, context_tokens: ArrayLike, requests: int = 1) -> Floats:
         """Milliseconds of steps; see :func:`step_ms <RooflineCost.step_ms>`.
 
-        Between points: a straight line through the non-decreasing hull of the measurements (a
-        larger step is never taken to be cheaper). Beyond the last: the slope over the upper half
-        of the measurements.
+        Between points: straight lines through the measurements' non-decreasing fit (a larger step
+        is never taken to be cheaper). Beyond the last: the slope over the upper half of it.
         """
         xs = np.array(list(self.points), np.float64)
-        ys = np.maximum.accumulate(np.array(list(self.points.values()), np.float64))
+        ys = non_decreasing(list(self.points.values()))
         n = np.asarray(tokens, np.float64)
         base = np.interp(n, xs, ys)
         middle = (len(xs) - 1) // 2
@@ -78,6 +78,22 @@ class PointsCost(_Model):
             base + self.ms_per_1000_context_tokens * further / 1000.0, ys[0] / 2
         )
         return ms
+
+
+def non_decreasing(values: Sequence[float]) -> Floats:
+    """The least-squares non-decreasing fit (isotonic regression). O(n).
+
+    Measurements that run against the order are pooled to their mean, so that neither a slow outlier
+    nor a fast one decides for its neighbours.
+    """
+    pools: list[tuple[float, int]] = []
+    for value in values:
+        mean, size = value, 1
+        while pools and pools[-1][0] > mean:
+            before, n = pools.pop()
+            mean, size = (before * n + mean * size) / (n + size), n + size
+        pools.append((mean, size))
+    return np.repeat([mean for mean, _ in pools], [size for _, size in pools])
 
 
 class RooflineCost(_Model):
