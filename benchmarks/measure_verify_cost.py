@@ -24,7 +24,8 @@ SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256)
 CLOCKS = {
     "wall": "wall time",
     "cpu": "CPU time of the calling thread, which takes part in every parallel section and does "
-    "not spin, because the machine had other work",
+    "not spin, because the machine had other work; what was shared (caches, execution units) makes "
+    "the figures somewhat high, and their ratios are what a speed-up rests on",
 }
 
 
@@ -161,7 +162,7 @@ def main() -> None:
         choices=("wall", "cpu"),
         default="wall",
         help="cpu: the calling thread's CPU time, for a machine that others use; threads then wait "
-        "without spinning, so that it is the wall time of a machine with nothing else to do",
+        "without spinning, so that it is nearly the wall time of a machine with nothing else to do",
     )
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
