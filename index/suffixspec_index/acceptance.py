@@ -23,10 +23,11 @@ _FIRST_WEIGHT, _FIRST_HASHED_WEIGHT, _FIRST_BIAS = 0.35, 0.2, -0.3
 
 @dataclass(slots=True)
 class AcceptanceModel:
-    """Tables of one namespace, float32: ``cells (CELLS, 3)`` holding mean, observations and
-    log-odds, ``weights (WEIGHT_SETS, WEIGHTS)``. About 2.8 MB."""
+    """Tables of one namespace, float32: ``cells (CELLS, 2)`` holding mean and observations,
+    ``odds (CELLS,)`` their log-odds, ``weights (WEIGHT_SETS, WEIGHTS)``. About 0.6 MB."""
 
     cells: NDArray[np.float32]
+    odds: NDArray[np.float32]
     weights: NDArray[np.float32]
 
     @staticmethod
@@ -37,19 +38,19 @@ class AcceptanceModel:
         count = _COUNTS[None, :, None]
         mean = (share * count + 0.02) / (count + 1.5 / (length + 1))
         mean = np.clip(mean, 0.005, 0.98).astype(np.float32)
-        cells = np.zeros((E.CELLS, 3), np.float32)
+        cells = np.zeros((E.CELLS, 2), np.float32)
         voted = E.SLOTS * E.CELLS_PER_SLOT
         cells[:voted, M.CELL_MEAN] = np.tile(mean.ravel(), E.SLOTS)
         cells[:voted, M.CELL_SEEN] = 3.0
         cells[voted:, M.CELL_MEAN] = 0.5
         cells[voted:, M.CELL_SEEN] = 0.5
         p = cells[:, M.CELL_MEAN]
-        cells[:, M.CELL_ODDS] = np.log(p / (1 - p))
+        odds = np.log(p / (1 - p))
         weights = np.zeros((M.WEIGHT_SETS, M.WEIGHTS), np.float32)
         weights[: M.LENGTH_SETS, : E.SLOTS] = _FIRST_WEIGHT
         weights[: M.LENGTH_SETS, E.SLOTS : E.FEATURES] = _FIRST_HASHED_WEIGHT
         weights[: M.LENGTH_SETS, E.FEATURES] = _FIRST_BIAS
-        return AcceptanceModel(cells, weights)
+        return AcceptanceModel(cells, odds, weights)
 
     @staticmethod
     def from_bytes(data: bytes) -> AcceptanceModel:
@@ -66,16 +67,21 @@ class AcceptanceModel:
         values = np.frombuffer(data, "<f4")
         if not np.isfinite(values).all():
             raise SnapshotCorruptError("acceptance model: a value is not finite")
-        split = model.cells.size
-        model.cells[:] = values[:split].reshape(model.cells.shape)
-        model.weights[:] = values[split:].reshape(model.weights.shape)
+        for table in (model.cells, model.odds, model.weights):
+            table[:] = values[: table.size].reshape(table.shape)
+            values = values[table.size :]
         return model
 
     def to_bytes(self) -> bytes:
         """The tables as little-endian float32."""
-        return self.cells.astype("<f4").tobytes() + self.weights.astype("<f4").tobytes()
+        return b"".join(t.astype("<f4").tobytes() for t in (self.cells, self.odds, self.weights))
+
+    def reset(self) -> None:
+        """Forget everything learned, in place."""
+        fresh = AcceptanceModel.new()
+        self.cells[:], self.odds[:], self.weights[:] = fresh.cells, fresh.odds, fresh.weights
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tables."""
-        return int(self.cells.nbytes + self.weights.nbytes)
+        return int(self.cells.nbytes + self.odds.nbytes + self.weights.nbytes)

@@ -242,9 +242,7 @@ class SuffixIndex:
             self.world.clear()
             for name in [n for n, s in self._sessions.items() if s.request < 0]:
                 self._sessions.pop(name).drop()
-            fresh = AcceptanceModel.new()
-            self.model.cells[:] = fresh.cells
-            self.model.weights[:] = fresh.weights
+            self.model.reset()
             self._after_rebuild()
 
     def statistics(self) -> IndexStatistics:
@@ -428,6 +426,7 @@ class SuffixIndex:
         context[S.X_REQUESTS] = self._table.ctypes.data
         context[S.X_ROWS] = len(self._table)
         context[S.X_CELLS] = self.model.cells.ctypes.data
+        context[S.X_ODDS] = self.model.odds.ctypes.data
         context[S.X_WEIGHTS] = self.model.weights.ctypes.data
         context[S.X_SETTINGS] = self._settings.ctypes.data
         context[S.X_BLOCKED] = self._blocked.ctypes.data

@@ -28,7 +28,7 @@ from suffixspec_index.kernels.evidence import (
     levels,
     tail_place,
 )
-from suffixspec_index.kernels.layout import H_N_TEXT
+from suffixspec_index.kernels.layout import H_N_TEXT, pointer_f32, pointer_i32
 from suffixspec_index.kernels.mixture import log_odds, squash, weight_set
 
 MAX_NODES = 64  # nodes per draft
@@ -76,23 +76,23 @@ def _last_tokens(request, text, n, node, out):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True, nogil=True)
-def draft(session, world, request, budget, settings, blocked, cell_table, weights, out):  # type: ignore[no-untyped-def]
+def draft(session, world, request, budget, settings, blocked, odds, weights, out):  # type: ignore[no-untyped-def]
     """Draft for one request; returns ``(nodes, match length)``.
 
-    ``out`` is ``(tokens, parents, probs, sources, scratch)``, see ``step.py``. Nodes are numbered
+    ``out`` is ``(at, tokens, parents, probs, sources, scratch)``, to be written from ``at``. Nodes are numbered
     from 1 here, 0 being the context; ``parents`` are written as contexts see them (-1 first).
     """
-    out_tokens, out_parents, out_probs, out_sources, scratch = out
+    first_out, out_tokens, out_parents, out_probs, out_sources, scratch = out
     places, pool_ids, pool_probs, votes, vote_cells, tokens, cells, last, depths = scratch
     request[R_DRAFTED] = 0
     request[R_EXPANDED] = 0
-    own = levels(session, request[R_OWN : R_OWN + CURSOR], places[0], 0)
+    own = levels(session, request[R_OWN : R_OWN + CURSOR], places, 0)
     match = own
     for k in range(LEVELS, TAIL):
         places[0, k, P_LENGTH] = 0
     if settings[S_WORLD] > 0:
-        match = max(match, levels(world, request[R_WORLD : R_WORLD + CURSOR], places[0], LEVELS))
-    match = max(match, tail_place(session[0], session[1], places[0]))
+        match = max(match, levels(world, request[R_WORLD : R_WORLD + CURSOR], places, LEVELS))
+    match = max(match, tail_place(session[0], session[1], places))
     most = min(budget, settings[S_TOKENS], settings[S_FACTOR] * match + settings[S_OFFSET])
     deepest = request[R_LEFT] - 1
     if match < settings[S_MIN_MATCH] or match == 0 or most < 1 or deepest < 1:
@@ -110,9 +110,9 @@ def draft(session, world, request, budget, settings, blocked, cell_table, weight
         if depths[node] < deepest:
             _last_tokens(request, session[1], n_text, node, last)
             found = gather(
-                session, world, places[node], last, blocked, tokens, cells, votes, vote_cells
+                session, world, places, node, last, blocked, tokens, cells, votes, vote_cells
             )
-            by_length = weight_set(places[node], depths[node])
+            by_length = weight_set(places, node, depths[node])
             keep = node <= LEARN_NODES
             at = R_VOTES + node * VOTES
             if keep:
@@ -120,13 +120,13 @@ def draft(session, world, request, budget, settings, blocked, cell_table, weight
             total = np.float32(0.0)
             first = pooled
             for i in range(found):
-                p = squash(log_odds(cell_table, weights, by_length, last[0], tokens[i], cells[i]))
+                p = squash(log_odds(odds, weights, by_length, last[0], tokens[i], cells, i))
                 total += p
                 if keep:
                     request[at + V_CHANCES + i] = np.int32(p * CHANCE)
                 pool_ids[pooled, 0] = tokens[i]
                 pool_ids[pooled, 1] = node
-                pool_ids[pooled, 2] = _backer(places[node], votes, tokens[i])
+                pool_ids[pooled, 2] = _backer(places, node, votes, tokens[i])
                 pool_probs[pooled] = p
                 pooled += 1
             scale = reach / max(total, np.float32(1.0))
@@ -134,7 +134,7 @@ def draft(session, world, request, budget, settings, blocked, cell_table, weight
                 pool_probs[i] *= scale
         if settings[S_TREE] == 0 and pooled > 1:
             best = _best(pool_probs, pooled)
-            pool_ids[0] = pool_ids[best]
+            _move(pool_ids, 0, best)
             pool_probs[0] = pool_probs[best]
             pooled = 1
         if pooled == 0 or n >= most:
@@ -146,17 +146,17 @@ def draft(session, world, request, budget, settings, blocked, cell_table, weight
         token, parent = pool_ids[best, 0], pool_ids[best, 1]
         request[R_TOKENS + n] = token
         request[R_PARENTS + n] = parent - 1
-        out_tokens[n] = token
-        out_parents[n] = parent - 1
-        out_probs[n] = reach
-        out_sources[n] = pool_ids[best, 2]
+        out_tokens[first_out + n] = token
+        out_parents[first_out + n] = parent - 1
+        out_probs[first_out + n] = reach
+        out_sources[first_out + n] = pool_ids[best, 2]
         pooled -= 1
-        pool_ids[best] = pool_ids[pooled]
+        _move(pool_ids, best, pooled)
         pool_probs[best] = pool_probs[pooled]
         n += 1
         node = n
         depths[node] = depths[parent] + 1
-        follow(session, world, places[parent], places[node], token, settings[S_BEYOND] > 0)
+        follow(session, world, places, parent, node, token, settings[S_BEYOND] > 0)
     request[R_DRAFTED] = n
     return n, match
 
@@ -171,19 +171,27 @@ def _best(probs, n):  # type: ignore[no-untyped-def]
     return best
 
 
+@nb.njit(cache=True, nogil=True, inline="always")
+def _move(pool, to, origin):  # type: ignore[no-untyped-def]
+    """Copy one row of the pool; by elements, since a slice would be checked for overlap."""
+    pool[to, 0] = pool[origin, 0]
+    pool[to, 1] = pool[origin, 1]
+    pool[to, 2] = pool[origin, 2]
+
+
 @nb.njit(cache=True, nogil=True)
-def _backer(places, votes, token):  # type: ignore[no-untyped-def]
+def _backer(places, node, votes, token):  # type: ignore[no-untyped-def]
     """The memory whose longest match proposes a candidate; the session's own on a tie."""
     own = 0
     world = 0
     for k in range(SLOTS):
-        if places[k, P_LENGTH] > 0 and (
+        if places[node, k, P_LENGTH] > 0 and (
             votes[k, 0] == token or votes[k, 1] == token or votes[k, 2] == token
         ):
             if LEVELS <= k < TAIL:
-                world = max(world, places[k, P_LENGTH])
+                world = max(world, places[node, k, P_LENGTH])
             else:
-                own = max(own, places[k, P_LENGTH])
+                own = max(own, places[node, k, P_LENGTH])
     return _SESSION if own >= world else _GLOBAL
 
 
@@ -199,17 +207,36 @@ def _keep_votes(request, at, found, by_length, last, tokens, cells):  # type: ig
             request[at + V_CELLS + i * FEATURES + k] = cells[i, k]
 
 
+_POOL = (MAX_NODES + 1) * MAX_CANDIDATES
+_SHAPES = (
+    (MAX_NODES + 1) * SLOTS * PLACE,
+    _POOL * 3,
+    _POOL,
+    SLOTS * 3,
+    SLOTS * 4,
+    MAX_CANDIDATES,
+    MAX_CANDIDATES * FEATURES,
+    HASHED,
+    MAX_NODES + 1,
+)
+_AT = tuple(4 * sum(_SHAPES[:i]) for i in range(len(_SHAPES)))
+SCRATCH = sum(_SHAPES)  # int32 words that :func:`draft` works in
+
+
 @nb.njit(cache=True, nogil=True)
-def new_scratch():  # type: ignore[no-untyped-def]
-    """Working memory of :func:`draft`, about 40 kB; one per call, so that readers share nothing."""
+def scratch_views(address):  # type: ignore[no-untyped-def]
+    """Working memory of :func:`draft` over ``SCRATCH`` words at an address.
+
+    Views of plain memory carry no reference counts, which a tight loop would pay for.
+    """
     return (
-        np.empty((MAX_NODES + 1, SLOTS, PLACE), np.int32),
-        np.empty(((MAX_NODES + 1) * MAX_CANDIDATES, 3), np.int32),
-        np.empty((MAX_NODES + 1) * MAX_CANDIDATES, np.float32),
-        np.empty((SLOTS, 3), np.int32),
-        np.empty((SLOTS, 4), np.int32),
-        np.empty(MAX_CANDIDATES, np.int32),
-        np.empty((MAX_CANDIDATES, FEATURES), np.int32),
-        np.empty(HASHED, np.int32),
-        np.empty(MAX_NODES + 1, np.int32),
+        nb.carray(pointer_i32(address + _AT[0]), (MAX_NODES + 1, SLOTS, PLACE)),
+        nb.carray(pointer_i32(address + _AT[1]), (_POOL, 3)),
+        nb.carray(pointer_f32(address + _AT[2]), (_POOL,)),
+        nb.carray(pointer_i32(address + _AT[3]), (SLOTS, 3)),
+        nb.carray(pointer_i32(address + _AT[4]), (SLOTS, 4)),
+        nb.carray(pointer_i32(address + _AT[5]), (MAX_CANDIDATES,)),
+        nb.carray(pointer_i32(address + _AT[6]), (MAX_CANDIDATES, FEATURES)),
+        nb.carray(pointer_i32(address + _AT[7]), (HASHED,)),
+        nb.carray(pointer_i32(address + _AT[8]), (MAX_NODES + 1,)),
     )

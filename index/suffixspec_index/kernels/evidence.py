@@ -1,8 +1,8 @@
 """Evidence: what the memories say about the next token, gathered from several match lengths.
 
-A *place* is where a string stands in a memory: ``(node, child, depth, length)`` as in a cursor, with
-``length`` the true match length (a match can be longer than the tree is deep). A draft starts from
-up to ``SLOTS`` places:
+A *place* is where a string stands in a memory: ``(node, child, depth, length)`` as in a cursor,
+with ``length`` the true match length (a match can be longer than the tree is deep). A draft starts
+from up to ``SLOTS`` places:
 
 ====  =====================================================================================
 slot  place
@@ -107,7 +107,7 @@ def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
     """Fill the places of one memory from a request's cursor; returns the longest match length."""
     head, text, nodes, leaves, keys, ids = tree
     for j in range(LEVELS):
-        places[first + j, P_LENGTH] = 0
+        places[0, first + j, P_LENGTH] = 0
     refresh(head, text, nodes, leaves, keys, ids, cursor)
     v, c, d = cursor[K_NODE], cursor[K_CHILD], np.int64(cursor[K_DEPTH])
     if d == 0:
@@ -117,10 +117,10 @@ def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
         longest = max(d, np.int64(cursor[K_RUN]))
     length = longest
     for j in range(LEVELS):
-        places[first + j, P_NODE] = v
-        places[first + j, P_CHILD] = c
-        places[first + j, P_DEPTH] = d
-        places[first + j, P_LENGTH] = length
+        places[0, first + j, P_NODE] = v
+        places[0, first + j, P_CHILD] = c
+        places[0, first + j, P_DEPTH] = d
+        places[0, first + j, P_LENGTH] = length
         if j < LEVELS - 1:
             v, c, d = shorten(head, text, nodes, leaves, keys, ids, v, c, d)
             if d == 0:
@@ -133,7 +133,7 @@ def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
 def tail_place(head, text, places):  # type: ignore[no-untyped-def]
     """Fill the tail's place: the longest (then latest) repeat of the context's end that the tree
     does not hold yet. Returns its length. O(D) plus the matched lengths, which are capped."""
-    places[TAIL, P_LENGTH] = 0
+    places[0, TAIL, P_LENGTH] = 0
     n = head[H_N_TEXT]
     best = 0
     if n < 2:
@@ -151,25 +151,28 @@ def tail_place(head, text, places):  # type: ignore[no-untyped-def]
                 m += 1
             if m > best:
                 best = m
-                places[TAIL, P_NODE] = q
+                places[0, TAIL, P_NODE] = q
                 if m == MAX_TAIL_MATCH:
                     break
-    places[TAIL, P_LENGTH] = best
+    places[0, TAIL, P_LENGTH] = best
     return best
 
 
 @nb.njit(cache=True, nogil=True)
-def _collect(tree, place, slot, tokens, cells):  # type: ignore[no-untyped-def]
-    """The votes of one tree place: up to three tokens with their cells, and in ``cells[3]`` the
-    cell of every other token."""
+def _collect(tree, places, node, slot, tokens, cells):  # type: ignore[no-untyped-def]
+    """The votes of one tree place: up to three tokens with their cells, and in ``cells[slot, 3]``
+    the cell of every other token."""
     _, text, nodes, leaves, _, _ = tree
-    v, c, d = place[P_NODE], place[P_CHILD], place[P_DEPTH]
-    base = (slot * LENGTHS + length_bucket(place[P_LENGTH])) * COUNTS
-    tokens[0], tokens[1], tokens[2] = END, END, END
+    v, c, d = (
+        places[node, slot, P_NODE],
+        places[node, slot, P_CHILD],
+        places[node, slot, P_DEPTH],
+    )
+    base = (slot * LENGTHS + length_bucket(places[node, slot, P_LENGTH])) * COUNTS
     if c != 0:
         base = (base + _count_bucket(count_of(nodes, leaves, c))) * SHARES
-        tokens[0] = text[pos_of(nodes, leaves, c) + d]
-        cells[0] = base + SHARES - 1
+        tokens[slot, 0] = text[pos_of(nodes, leaves, c) + d]
+        cells[slot, 0] = base + SHARES - 1
     else:
         total = nodes[v, COUNT]
         base = (base + _count_bucket(total)) * SHARES
@@ -178,10 +181,10 @@ def _collect(tree, place, slot, tokens, cells):  # type: ignore[no-untyped-def]
             token = nodes[v, T0 + q]
             if token < END:
                 break
-            tokens[q] = token
+            tokens[slot, q] = token
             share = _share_bucket(count_of(nodes, leaves, nodes[v, C0 + q]), total)
-            cells[q] = base + 2 * share + (1 if token == latest else 0)
-    cells[3] = base
+            cells[slot, q] = base + 2 * share + (1 if token == latest else 0)
+    cells[slot, 3] = base
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
@@ -192,12 +195,12 @@ def _mixed(a, b):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True, nogil=True)
-def gather(session, world, places, last, blocked, tokens, cells, votes, vote_cells):  # type: ignore[no-untyped-def]
+def gather(session, world, places, node, last, blocked, tokens, cells, votes, vote_cells):  # type: ignore[no-untyped-def]
     """Candidates for the next token after a draft node, each with its cell in every slot.
 
     Args:
         session, world: the two trees as ``layout.view`` gives them.
-        places: ``(SLOTS, PLACE)`` of the draft node.
+        places: ``(nodes, SLOTS, PLACE)``; node: the draft node.
         last: its last two tokens, the latest first.
         blocked: ``(vocabulary,)`` uint8, tokens that may not be drafted; may be empty.
         tokens: out, ``(MAX_CANDIDATES,)``. cells: out, ``(MAX_CANDIDATES, FEATURES)``, -1 = none.
@@ -209,15 +212,15 @@ def gather(session, world, places, last, blocked, tokens, cells, votes, vote_cel
     n = 0
     for k in range(SLOTS):
         votes[k, 0], votes[k, 1], votes[k, 2] = END, END, END
-        if places[k, P_LENGTH] <= 0:
+        if places[node, k, P_LENGTH] <= 0:
             continue
         if k < LEVELS:
-            _collect(session, places[k], k, votes[k], vote_cells[k])
+            _collect(session, places, node, k, votes, vote_cells)
         elif k < TAIL:
-            _collect(world, places[k], k, votes[k], vote_cells[k])
+            _collect(world, places, node, k, votes, vote_cells)
         else:
-            base = (k * LENGTHS + length_bucket(places[k, P_LENGTH])) * COUNTS * SHARES
-            votes[k, 0] = session[1][places[k, P_NODE]]
+            base = (k * LENGTHS + length_bucket(places[node, k, P_LENGTH])) * COUNTS * SHARES
+            votes[k, 0] = session[1][places[node, k, P_NODE]]
             vote_cells[k, 0] = base + SHARES - 1
             vote_cells[k, 3] = base
         for q in range(3):
@@ -233,7 +236,7 @@ def gather(session, world, places, last, blocked, tokens, cells, votes, vote_cel
     for i in range(n):
         token = tokens[i]
         for k in range(SLOTS):
-            if places[k, P_LENGTH] <= 0:
+            if places[node, k, P_LENGTH] <= 0:
                 cells[i, k] = -1
             elif votes[k, 0] == token:
                 cells[i, k] = vote_cells[k, 0]
@@ -255,11 +258,10 @@ def gather(session, world, places, last, blocked, tokens, cells, votes, vote_cel
 
 
 @nb.njit(cache=True, nogil=True)
-def _step(tree, place, out, token):  # type: ignore[no-untyped-def]
-    """Move a tree place by one token into ``out``; no place where the token does not follow."""
+def _step(tree, places, node, out, k, token):  # type: ignore[no-untyped-def]
+    """Move a tree place by one token to draft node ``out``; none where the token does not follow."""
     _, text, nodes, leaves, keys, ids = tree
-    v, c, d = place[P_NODE], place[P_CHILD], place[P_DEPTH]
-    out[P_LENGTH] = 0
+    v, c, d = places[node, k, P_NODE], places[node, k, P_CHILD], places[node, k, P_DEPTH]
     if c == 0:
         c = child_of(nodes, keys, ids, v, token)
         if c == 0:
@@ -269,26 +271,26 @@ def _step(tree, place, out, token):  # type: ignore[no-untyped-def]
     if c > 0 and nodes[c, DEPTH] == d + 1:
         v = c
         c = np.int32(0)
-    out[P_NODE] = v
-    out[P_CHILD] = c
-    out[P_DEPTH] = d + 1
-    out[P_LENGTH] = place[P_LENGTH] + 1
+    places[out, k, P_NODE] = v
+    places[out, k, P_CHILD] = c
+    places[out, k, P_DEPTH] = d + 1
+    places[out, k, P_LENGTH] = places[node, k, P_LENGTH] + 1
 
 
 @nb.njit(cache=True, nogil=True)
-def follow(session, world, places, out, token, beyond):  # type: ignore[no-untyped-def]
-    """The places of a draft node's child by ``token``. With ``beyond`` a place in a leaf goes on
-    in the text when the tree's depth is passed."""
+def follow(session, world, places, node, out, token, beyond):  # type: ignore[no-untyped-def]
+    """Fill the places of draft node ``out``, the child of ``node`` by ``token``. With ``beyond`` a
+    place in a leaf goes on in the text when the tree's depth is passed."""
     for k in range(SLOTS):
-        out[k, P_LENGTH] = 0
-        if places[k, P_LENGTH] <= 0:
+        places[out, k, P_LENGTH] = 0
+        if places[node, k, P_LENGTH] <= 0:
             continue
         if k == TAIL:
-            if session[1][places[k, P_NODE]] == token:
-                out[k, P_NODE] = places[k, P_NODE] + 1
-                out[k, P_LENGTH] = places[k, P_LENGTH] + 1
+            if session[1][places[node, k, P_NODE]] == token:
+                places[out, k, P_NODE] = places[node, k, P_NODE] + 1
+                places[out, k, P_LENGTH] = places[node, k, P_LENGTH] + 1
         elif k < LEVELS:
-            if beyond or places[k, P_DEPTH] + 1 < session[0][H_DEPTH]:
-                _step(session, places[k], out[k], token)
-        elif beyond or places[k, P_DEPTH] + 1 < world[0][H_DEPTH]:
-            _step(world, places[k], out[k], token)
+            if beyond or places[node, k, P_DEPTH] + 1 < session[0][H_DEPTH]:
+                _step(session, places, node, out, k, token)
+        elif beyond or places[node, k, P_DEPTH] + 1 < world[0][H_DEPTH]:
+            _step(world, places, node, out, k, token)

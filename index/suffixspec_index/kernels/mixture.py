@@ -25,7 +25,7 @@ SET_BY_CANDIDATE = SET_BY_TOKEN + TOKEN_SETS
 WEIGHT_SETS = SET_BY_CANDIDATE + TOKEN_SETS
 WEIGHTS = FEATURES + 1  # and a bias
 UNIT = np.float32(1.0 / (1 << 24))
-CELL_MEAN, CELL_SEEN, CELL_ODDS = 0, 1, 2
+CELL_MEAN, CELL_SEEN = 0, 1  # columns of the cells; their log-odds are an array of their own
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
@@ -43,29 +43,29 @@ def _length_class(length):  # type: ignore[no-untyped-def]
 
 
 @nb.njit(cache=True, nogil=True)
-def weight_set(places, depth):  # type: ignore[no-untyped-def]
+def weight_set(places, node, depth):  # type: ignore[no-untyped-def]
     """The weight set chosen by both memories' match lengths and the draft depth."""
     late = 0 if depth == 0 else (1 if depth < 3 else 2)
-    own = _length_class(places[0, P_LENGTH])
-    return (own * 4 + _length_class(places[LEVELS, P_LENGTH])) * 3 + late
+    own = _length_class(places[node, 0, P_LENGTH])
+    return (own * 4 + _length_class(places[node, LEVELS, P_LENGTH])) * 3 + late
 
 
 @nb.njit(cache=True, nogil=True)
-def log_odds(cell_table, weights, by_length, last, token, cells):  # type: ignore[no-untyped-def]
-    """Log-odds that a candidate with these cells is accepted."""
-    a = weights[by_length]
-    b = weights[SET_BY_TOKEN + last % TOKEN_SETS]
-    c = weights[SET_BY_CANDIDATE + token % TOKEN_SETS]
-    total = a[FEATURES] + b[FEATURES] + c[FEATURES]
+def log_odds(odds, weights, by_length, last, token, cells, i):  # type: ignore[no-untyped-def]
+    """Log-odds that candidate ``i``, with its row of ``cells``, is accepted."""
+    a = by_length
+    b = SET_BY_TOKEN + last % TOKEN_SETS
+    c = SET_BY_CANDIDATE + token % TOKEN_SETS
+    total = weights[a, FEATURES] + weights[b, FEATURES] + weights[c, FEATURES]
     for k in range(FEATURES):
-        cell = cells[k]
+        cell = cells[i, k]
         if cell >= 0:
-            total += (a[k] + b[k] + c[k]) * cell_table[cell, CELL_ODDS]
+            total += (weights[a, k] + weights[b, k] + weights[c, k]) * odds[cell]
     return total
 
 
 @nb.njit(cache=True, nogil=True)
-def learn(cell_table, weights, by_length, last, tokens, chances, cells, n, truth, rate, memory):  # type: ignore[no-untyped-def]
+def learn(cell_table, odds, weights, by_length, last, tokens, chances, cells, n, truth, rate, memory):  # type: ignore[no-untyped-def]
     """Train on one draft node: ``n`` candidates, of which at most one was the ``truth``.
 
     ``chances`` are the probabilities given to them when they were drafted, ``(n,)`` in units of
@@ -87,7 +87,7 @@ def learn(cell_table, weights, by_length, last, tokens, chances, cells, n, truth
             if cell < 0:
                 continue
             row = cell_table[cell]
-            move = step * row[CELL_ODDS]
+            move = step * odds[cell]
             a[k] += move
             b[k] += move
             c[k] += move
@@ -97,4 +97,4 @@ def learn(cell_table, weights, by_length, last, tokens, chances, cells, n, truth
             if seen < memory:
                 row[CELL_SEEN] = seen + np.float32(1.0)
             p = min(max(mean, np.float32(0.002)), np.float32(0.998))
-            row[CELL_ODDS] = np.log(p / (np.float32(1.0) - p))
+            odds[cell] = np.log(p / (np.float32(1.0) - p))

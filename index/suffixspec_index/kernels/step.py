@@ -25,6 +25,7 @@ from suffixspec_index.kernels.draft import (
     S_MEMORY,
     S_RATE,
     S_WORLD,
+    SCRATCH,
     SETTINGS,
     V_CELLS,
     V_CHANCES,
@@ -34,7 +35,7 @@ from suffixspec_index.kernels.draft import (
     V_TOKENS,
     VOTES,
     draft,
-    new_scratch,
+    scratch_views,
 )
 from suffixspec_index.kernels.evidence import CELLS, FEATURES, MAX_CANDIDATES
 from suffixspec_index.kernels.insert import has_room, insert_windows
@@ -61,16 +62,17 @@ from suffixspec_index.kernels.mixture import WEIGHT_SETS, WEIGHTS, learn
 
 # --- the context: addresses, and the lengths that are not constants ------------------------------
 X_TABLE, X_TREES, X_REQUESTS, X_ROWS, X_CELLS, X_WEIGHTS, X_SETTINGS = 0, 1, 2, 3, 4, 5, 6
-X_BLOCKED, X_N_BLOCKED = 7, 8
-CONTEXT = 9
+X_BLOCKED, X_N_BLOCKED, X_ODDS = 7, 8, 9
+CONTEXT = 10
 WORLD = 0  # the global tree's row
 
 
 @nb.njit(cache=True, nogil=True, inline="always")
 def _model(context):  # type: ignore[no-untyped-def]
-    """The learned tables: cells, weights."""
+    """The learned tables: cells, their log-odds, weights."""
     return (
-        nb.carray(pointer_f32(context[X_CELLS]), (CELLS, 3)),
+        nb.carray(pointer_f32(context[X_CELLS]), (CELLS, 2)),
+        nb.carray(pointer_f32(context[X_ODDS]), (CELLS,)),
         nb.carray(pointer_f32(context[X_WEIGHTS]), (WEIGHT_SETS, WEIGHTS)),
     )
 
@@ -86,15 +88,16 @@ def propose_batch(context, rows, limits, offsets, tokens, parents, probs, source
     requests = nb.carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
     settings = nb.carray(pointer_f64(context[X_SETTINGS]), (SETTINGS,))
     blocked = nb.carray(pointer_u8(context[X_BLOCKED]), (context[X_N_BLOCKED],))
-    cell_table, weights = _model(context)
+    _, odds, weights = _model(context)
     world = view(table, WORLD)
-    scratch = new_scratch()
+    work = np.empty(SCRATCH, np.int32)
+    scratch = scratch_views(work.ctypes.data)
     at = 0
     offsets[0] = 0
     for r in range(rows.shape[0]):
         request = requests[rows[r]]
         session = view(table, request[R_SESSION])
-        out = (tokens[at:], parents[at:], probs[at:], sources[at:], scratch)
+        out = (at, tokens, parents, probs, sources, scratch)
         n, match = draft(
             session,
             world,
@@ -102,18 +105,20 @@ def propose_batch(context, rows, limits, offsets, tokens, parents, probs, source
             min(limits[r], MAX_NODES),
             settings,
             blocked,
-            cell_table,
+            odds,
             weights,
             out,
         )
         at += n
         offsets[r + 1] = at
         matches[r] = match
+    return work.shape[0]  # keeps the scratch alive until here
 
 
 @nb.njit(cache=True, nogil=True)
-def _learn_from(request, tokens, first, last, cell_table, weights, rate, memory):  # type: ignore[no-untyped-def]
+def _learn_from(request, tokens, first, last, model, rate, memory):  # type: ignore[no-untyped-def]
     """Train on the draft nodes that the verified tokens went through."""
+    cell_table, odds, weights = model
     drafted, expanded = request[R_DRAFTED], request[R_EXPANDED]
     node = 0
     for i in range(first, last):
@@ -125,6 +130,7 @@ def _learn_from(request, tokens, first, last, cell_table, weights, rate, memory)
             cells = request[at + V_CELLS : at + VOTES].reshape((MAX_CANDIDATES, FEATURES))
             learn(
                 cell_table,
+                odds,
                 weights,
                 request[at + V_SET],
                 request[at + V_LAST],
@@ -168,16 +174,14 @@ def advance_batch(context, rows, tokens, offsets):  # type: ignore[no-untyped-de
             or not has_room(head)
         ):
             return r
-    cell_table, weights = _model(context)
+    model = _model(context)
     rate, memory = np.float32(settings[S_RATE]), np.float32(settings[S_MEMORY])
     world = view(table, WORLD)
     for r in range(rows.shape[0]):
         request = requests[rows[r]]
         row = request[R_SESSION]
         if rate > 0:
-            _learn_from(
-                request, tokens, offsets[r], offsets[r + 1], cell_table, weights, rate, memory
-            )
+            _learn_from(request, tokens, offsets[r], offsets[r + 1], model, rate, memory)
         else:
             request[R_DRAFTED] = 0
             request[R_EXPANDED] = 0
