@@ -55,4 +55,4 @@ def synthesize(
         )
 
     written = write_sessions(output, counted())
-    console.print(f"{output}: {written} synthetic sessions")
+    console.print(f"{output}: {written} synthetic sessions", soft_wrap=True)

@@ -8,7 +8,8 @@ import pytest
 
 from suffixspec_index.errors import ConfigError
 from suffixspec_traces.model import Session
-from suffixspec_traces.record import WORKLOADS, Recorder, make_tasks, write_sessions
+from suffixspec_traces.record import WORKLOADS, Recorder, coding, make_tasks, write_sessions
+from suffixspec_traces.record.coding import Project
 from suffixspec_traces.record.loop import choose_call, forced_start, split_calls
 from suffixspec_traces.render import ChatRenderer
 from suffixspec_traces.tokenizers import TraceTokenizer
@@ -135,7 +136,6 @@ class TestCalls:
 
     def test_a_code_block_counts_where_the_step_takes_one(self) -> None:
         task = make_tasks("coding", 1, seed=3)[0]
-        task.environment.close()
         step = next(s for s in task.steps if s.block == "python")
         name, arguments = choose_call("So:\n```python\nx = 1\n```\nDone.", step, task)
         assert name == "write_file"
@@ -147,7 +147,13 @@ def test_environments_are_closed_where_the_model_fails(
     tiny: TraceTokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = make_tasks("coding", 2, seed=0)
-    folders = [task.environment.root for task in tasks]  # type: ignore[attr-defined]
+    made: list[Project] = []
+
+    def remembering(files: dict[str, str]) -> Project:
+        made.append(Project(files))
+        return made[-1]
+
+    monkeypatch.setattr(coding, "Project", remembering)
     model = FakeModel(tiny, copy_arguments)
 
     def broken(*_: object, **__: object) -> None:
@@ -156,7 +162,8 @@ def test_environments_are_closed_where_the_model_fails(
     monkeypatch.setattr(model, "generate", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
         Recorder(model, ChatRenderer(tiny), max_context=10_000).record(tasks)
-    assert not any(folder.exists() for folder in folders)
+    assert len(made) == 2
+    assert not any(project.root.exists() for project in made)
 
 
 def test_wrong_limits(tiny: TraceTokenizer) -> None:

@@ -82,6 +82,7 @@ class Task:
     """A scripted session: its identity, its rules, its tools and its steps.
 
     ``examples`` are canned messages that show the model how it is done; they are not generated.
+    ``open_environment`` makes the world afresh; until it is called, nothing exists outside memory.
     """
 
     id: str
@@ -90,7 +91,7 @@ class Task:
     tools: tuple[dict[str, object], ...]
     examples: tuple[Message, ...]
     steps: tuple[Step, ...]
-    environment: Environment = field(repr=False)
+    open_environment: Callable[[], Environment] = field(repr=False)
 
 
 TaskMaker = Callable[[int, int], Task]

@@ -104,7 +104,7 @@ def make_task(seed: int, number: int) -> Task:
     path = f"{name}.py"
     faulty = "\n\n".join(e.faulty if e is broken else e.code for e in pair)
     fixed = "\n\n".join(e.code for e in pair)
-    project = Project({path: faulty, f"test_{path}": _tests(name, pair)})
+    files = {path: faulty, f"test_{path}": _tests(name, pair)}
     names = " and ".join(f"`{e.name}`" for e in pair)
     steps = (
         Step(
@@ -137,7 +137,15 @@ def make_task(seed: int, number: int) -> Task:
             "changed, and what the tests say now.",
         ),
     )
-    return Task(f"coding-{seed}-{number:04d}", "coding", SYSTEM, TOOLS, _EXAMPLES, steps, project)
+    return Task(
+        f"coding-{seed}-{number:04d}",
+        "coding",
+        SYSTEM,
+        TOOLS,
+        _EXAMPLES,
+        steps,
+        lambda: Project(files),
+    )
 
 
 def _tests(module: str, pair: list[Exercise]) -> str:

@@ -19,6 +19,7 @@ from suffixspec_index.errors import ConfigError
 from suffixspec_traces.model import Message, Session, ToolCall
 from suffixspec_traces.record.base import (
     Arguments,
+    Environment,
     Step,
     Task,
     TextModel,
@@ -41,6 +42,7 @@ class _Live:
     task: Task
     script: Generator[str, str, None]
     messages: list[Message]
+    environment: Environment
     prefix: str = ""  # what the next output is forced to start with
 
     def session(self, model: str) -> Session:
@@ -93,9 +95,10 @@ class Recorder:
         Environments are closed, also where recording fails. ``progress`` is told after every round
         how many sessions are done and how many tokens were generated.
         """
-        lives = [self._begin(task) for task in tasks]
+        lives: list[_Live] = []
         tokens = 0
         try:
+            lives += [self._begin(task) for task in tasks]
             waiting = [live for live in lives if self._advance(live, None)]
             while waiting:
                 asked = [(live, self._prompt(live)) for live in waiting]
@@ -121,12 +124,13 @@ class Recorder:
                     progress(len(lives) - len(waiting), tokens)
         finally:
             for live in lives:
-                live.task.environment.close()
+                live.environment.close()
         return [_ending_with_the_model(live.session(self.model.name)) for live in lives]
 
     def _begin(self, task: Task) -> _Live:
         messages: list[Message] = []
-        return _Live(task, self._play(task, messages), messages)
+        environment = task.open_environment()
+        return _Live(task, self._play(task, environment, messages), messages, environment)
 
     def _advance(self, live: _Live, text: str | None) -> bool:
         """Let the script go on; whether it wants the model to speak again."""
@@ -136,7 +140,9 @@ class Recorder:
             return False
         return True
 
-    def _play(self, task: Task, messages: list[Message]) -> Generator[str, str, None]:
+    def _play(
+        self, task: Task, environment: Environment, messages: list[Message]
+    ) -> Generator[str, str, None]:
         """The script of one session.
 
         It yields where the model speaks, saying what the output must start with, and is sent what
@@ -154,7 +160,7 @@ class Recorder:
             called = messages[-1].tool_calls
             call_id = called[0].id if called and called[0].name == name else f"script_{number}"
             try:
-                result = task.environment.call(name, arguments)
+                result = environment.call(name, arguments)
             except ToolFailure as failure:
                 result = str(failure)
             add(Message("tool", result, tool_call_id=call_id, name=name, timestamp=self.clock()))

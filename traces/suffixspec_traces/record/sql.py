@@ -204,8 +204,16 @@ def make_task(seed: int, number: int) -> Task:
             "them with their sums, then repeat the statement that you ran.",
         ),
     )
-    database = Database(_statements(d, rng))
-    return Task(f"sql-{seed}-{number:04d}", "sql", SYSTEM, TOOLS, _EXAMPLES, steps, database)
+    statements = _statements(d, rng)
+    return Task(
+        f"sql-{seed}-{number:04d}",
+        "sql",
+        SYSTEM,
+        TOOLS,
+        _EXAMPLES,
+        steps,
+        lambda: Database(statements),
+    )
 
 
 def _statements(d: _Domain, rng: random.Random) -> list[tuple[str, list[tuple[object, ...]]]]:

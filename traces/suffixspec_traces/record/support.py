@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 
@@ -170,8 +171,15 @@ def make_task(seed: int, number: int) -> Task:
         "Please list my orders and my address, and thank me for my patience.",
     )
     steps = (opening, *wishes[:2], account) if rng.random() < 0.5 else (opening, *wishes)
-    shop = Shop({email: customer}, orders)
-    return Task(f"support-{seed}-{number:04d}", "support", SYSTEM, TOOLS, _EXAMPLES, steps, shop)
+    return Task(
+        f"support-{seed}-{number:04d}",
+        "support",
+        SYSTEM,
+        TOOLS,
+        _EXAMPLES,
+        steps,
+        lambda: Shop({email: customer}, copy.deepcopy(orders)),
+    )
 
 
 def _order(rng: random.Random, home: str) -> Arguments:
