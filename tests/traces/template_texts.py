@@ -48,3 +48,24 @@ THINKING = (
     "{{- m.content + '<|im_end|>\n' }}{% endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
+
+# Tool call ids must have nine letters or digits, as Mistral's templates demand.
+SHORT_IDS = (
+    "{%- for m in messages %}"
+    "{%- if m.role == 'tool' %}{%- if m.tool_call_id | length != 9 %}"
+    "{{ raise_exception('ids must have length 9') }}{% endif %}"
+    "{{- '[RESULT]' + m.tool_call_id + ' ' + m.content + '[/RESULT]' }}"
+    "{%- elif m.tool_calls %}{%- for call in m.tool_calls %}"
+    "{%- if call.id | length != 9 %}{{ raise_exception('ids must have length 9') }}{% endif %}"
+    "{{- '[CALL]' + call.function.name + (call.function.arguments | tojson) + call.id }}"
+    "{%- endfor %}{{- '<|im_end|>' }}"
+    "{%- elif m.role == 'user' %}{{- '[INST]' + m.content + '[/INST]' }}"
+    "{%- else %}{{- m.content + '<|im_end|>' }}{% endif %}{% endfor %}"
+)
+
+# The generation prompt opens a thought that the finished message does not show.
+OPEN_THOUGHT = (
+    "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+    "{{- m.content + '<|im_end|>\n' }}{% endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n<think>\n' }}{% endif %}"
+)

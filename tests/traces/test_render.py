@@ -12,7 +12,15 @@ from suffixspec_index.errors import TokenError
 from suffixspec_traces.model import Message, Session, TokenSession, ToolCall
 from suffixspec_traces.render import ChatRenderer
 from suffixspec_traces.tokenizers import TraceTokenizer
-from tests.traces.template_texts import ALTERNATING, HERMES, SMOLLM, STRING_ARGUMENTS, THINKING
+from tests.traces.template_texts import (
+    ALTERNATING,
+    HERMES,
+    OPEN_THOUGHT,
+    SHORT_IDS,
+    SMOLLM,
+    STRING_ARGUMENTS,
+    THINKING,
+)
 
 CALL = ToolCall("look_up", '{"key":  "é", "n": 1}', "call_0")
 TOOL = {
@@ -115,6 +123,12 @@ class TestToolCalls:
         session, _ = render(tiny, template, Message("user", "x"), broken)
         assert "{oops" in tiny.decode(session.turns[0].output)
 
+    def test_ids_are_shortened_where_the_template_demands_it(self, tiny: TraceTokenizer) -> None:
+        session, renderer = render(tiny, SHORT_IDS)
+        assert renderer.report.fallback_sessions == 0
+        call = tiny.decode(session.turns[0].output).removesuffix("<|im_end|>")
+        assert f"[RESULT]{call[-9:]} 42 found" in tiny.decode(session.turns[1].prompt)
+
     def test_tool_and_after_tool(self, tiny: TraceTokenizer) -> None:
         session, _ = render(tiny, None)
         assert [t.tool for t in session.turns] == ["look_up", None, None]
@@ -201,6 +215,14 @@ class TestRewrittenHistory:
         first, second = session.turns
         assert tiny.decode(first.output) == "<think>\nbecause\n</think>\n\nb<|im_end|>"
         assert "because" not in tiny.decode(second.prompt)
+        assert tiny.decode(second.prompt) == renderer.render_prompt(self.MESSAGES[:3])
+        assert renderer.report.rerendered_turns == 1
+
+    def test_a_generation_prompt_that_the_message_does_not_keep(self, tiny: TraceTokenizer) -> None:
+        session, renderer = render(tiny, OPEN_THOUGHT, *self.MESSAGES)
+        first, second = session.turns
+        assert tiny.decode(first.prompt).endswith("assistant\n<think>\n")
+        assert tiny.decode(first.output) == "b<|im_end|>"
         assert tiny.decode(second.prompt) == renderer.render_prompt(self.MESSAGES[:3])
         assert renderer.report.rerendered_turns == 1
 

@@ -46,7 +46,7 @@ class RenderReport:
 
 @dataclass(slots=True)
 class _Plan:
-    """One generation as text; ``stem`` is how much of the prompt the turn before accounts for."""
+    """One generation as text; ``continues`` says that its prompt starts with the turn before."""
 
     message: Message
     tail: str  # prompt text to encode: what comes after the turn before, or all of it
