@@ -186,9 +186,7 @@ class SuffixIndex:
                 self._context, rows, limits, offsets, tokens, parents, probs, sources, matches
             )
         end = int(offsets[n])
-        return DraftBatch(
-            offsets, tokens[:end], parents[:end], probs[:end], sources[:end], matches
-        )
+        return DraftBatch(offsets, tokens[:end], parents[:end], probs[:end], sources[:end], matches)
 
     def finish(self, handle: int, *, keep: bool = True) -> None:
         """End a request; its output enters the global tree unless ``keep`` is false.

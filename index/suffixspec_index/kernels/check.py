@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from suffixspec_index.kernels.jit import kernel
 from suffixspec_index.kernels.layout import (
     C0,
     COUNT,
@@ -35,7 +35,7 @@ OK, BAD_FILL, BAD_CHILD, BAD_PARENT, BAD_EDGE, BAD_TEXT, BAD_COUNT, BAD_ORDER, B
 BAD_KIDS, BAD_REACH, BAD_HASH = 9, 10, 11
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _check_edge(tree, v, child, token, sums, kids, reached):  # type: ignore[no-untyped-def]
     """One parent-child edge; adds to the parent's sum and marks the child as reached."""
     head, text, nodes, leaves, _, _ = tree
@@ -64,13 +64,13 @@ def _check_edge(tree, v, child, token, sums, kids, reached):  # type: ignore[no-
     return OK
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _is_inline(nodes, v, token):  # type: ignore[no-untyped-def]
     """Whether an edge stands in the node's row."""
     return nodes[v, T0] == token or nodes[v, T0 + 1] == token or nodes[v, T0 + 2] == token
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _check_inline(tree, sums, kids, reached):  # type: ignore[no-untyped-def]
     """The children that stand in the nodes' rows, and their order."""
     head, _, nodes, leaves, _, _ = tree
@@ -89,7 +89,7 @@ def _check_inline(tree, sums, kids, reached):  # type: ignore[no-untyped-def]
     return OK, 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _check_hashed(tree, sums, kids, reached):  # type: ignore[no-untyped-def]
     """The children in the hash. An entry of a token that stands inline is stale, and allowed."""
     head, _, nodes, leaves, keys, ids = tree
@@ -116,7 +116,7 @@ def _check_hashed(tree, sums, kids, reached):  # type: ignore[no-untyped-def]
     return OK, 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _check_nodes(tree, sums, kids):  # type: ignore[no-untyped-def]
     """Counts, numbers of children and suffix links of every node."""
     head, text, nodes, _, _, _ = tree
@@ -136,7 +136,7 @@ def _check_nodes(tree, sums, kids):  # type: ignore[no-untyped-def]
     return OK, 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def check_tree(table, row):  # type: ignore[no-untyped-def]
     """``(code, place)``: ``OK``, or the first broken invariant and the node or slot it is at."""
     tree = view(table, row)
@@ -166,7 +166,7 @@ def check_tree(table, row):  # type: ignore[no-untyped-def]
     return OK, 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def missing_links(table, row):  # type: ignore[no-untyped-def]
     """How many nodes have no suffix link (possible only where sequences were still open)."""
     head, _, nodes, _, _, _ = view(table, row)

@@ -19,7 +19,10 @@ from suffixspec_index.kernels.evidence import (
     HASHED,
     LEVELS,
     MAX_CANDIDATES,
+    P_CHILD,
+    P_DEPTH,
     P_LENGTH,
+    P_NODE,
     PLACE,
     SLOTS,
     TAIL,
@@ -28,11 +31,15 @@ from suffixspec_index.kernels.evidence import (
     levels,
     tail_place,
 )
-from suffixspec_index.kernels.layout import H_N_TEXT, pointer_f32, pointer_i32
+from suffixspec_index.kernels.jit import kernel
+from suffixspec_index.kernels.layout import H_N_TEXT, pointer_f32, pointer_i32, pos_of
 from suffixspec_index.kernels.mixture import log_odds, squash, weight_set
 
 MAX_NODES = 64  # nodes per draft
 CHANCE = np.float32(1 << 24)
+COPYING = np.float32(2.0)  # a sole candidate this probable is taken to be part of a copy,
+COPY_RUN = 4  # whose next tokens (one less than this) are not weighed anew
+N_DEPTH, N_COPY = 0, 1  # state of a draft node: its depth, and how long its copy still runs
 LEARN_NODES = 16  # draft nodes whose votes are kept for training
 
 # --- columns of a request row --------------------------------------------------------------------
@@ -60,7 +67,7 @@ SETTINGS = 10
 _SESSION, _GLOBAL = int(Source.SESSION), int(Source.GLOBAL)
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _last_tokens(request, text, n, node, out):  # type: ignore[no-untyped-def]
     """The last tokens at a draft node (0: the context), the latest first."""
     i = 0
@@ -75,93 +82,150 @@ def _last_tokens(request, text, n, node, out):  # type: ignore[no-untyped-def]
         i += 1
 
 
-@nb.njit(cache=True, nogil=True)
-def draft(session, world, request, budget, settings, blocked, odds, weights, out):  # type: ignore[no-untyped-def]
-    """Draft for one request; returns ``(nodes, match length)``.
-
-    ``out`` is ``(at, tokens, parents, probs, sources, scratch)``, to be written from ``at``. Nodes are numbered
-    from 1 here, 0 being the context; ``parents`` are written as contexts see them (-1 first).
-    """
-    first_out, out_tokens, out_parents, out_probs, out_sources, scratch = out
-    places, pool_ids, pool_probs, votes, vote_cells, tokens, cells, last, depths = scratch
-    request[R_DRAFTED] = 0
-    request[R_EXPANDED] = 0
-    own = levels(session, request[R_OWN : R_OWN + CURSOR], places, 0)
-    match = own
+@kernel
+def _start(session, world, request, settings, places):  # type: ignore[no-untyped-def]
+    """Fill the context's places; returns the match length."""
+    match = levels(session, request[R_OWN : R_OWN + CURSOR], places, 0)
     for k in range(LEVELS, TAIL):
         places[0, k, P_LENGTH] = 0
     if settings[S_WORLD] > 0:
         match = max(match, levels(world, request[R_WORLD : R_WORLD + CURSOR], places, LEVELS))
-    match = max(match, tail_place(session[0], session[1], places))
+    return max(match, tail_place(session[0], session[1], places))
+
+
+@kernel
+def _copy_on(session, world, places, node, blocked):  # type: ignore[no-untyped-def]
+    """The slot whose match is longest, if it lies on an edge and its next token may be drafted;
+    and that token. ``(-1, 0)`` otherwise."""
+    lead = -1
+    longest = 0
+    for k in range(SLOTS):
+        if places[node, k, P_LENGTH] > longest:
+            longest = places[node, k, P_LENGTH]
+            lead = k
+    if lead < 0:
+        return -1, 0
+    if lead == TAIL:
+        token = session[1][places[node, lead, P_NODE]]
+    else:
+        tree = session if lead < LEVELS else world
+        child = places[node, lead, P_CHILD]
+        if child == 0:
+            return -1, 0
+        token = tree[1][pos_of(tree[2], tree[3], child) + places[node, lead, P_DEPTH]]
+    if token < 0 or (token < blocked.shape[0] and blocked[token] != 0):
+        return -1, 0
+    return lead, token
+
+
+@kernel
+def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights, scratch):  # type: ignore[no-untyped-def]
+    """Put a draft node's candidates into the pool; returns its new size.
+
+    Where there is but one, and it is all but certain, the node is marked as part of a copy.
+    """
+    places, ids, probs, votes, vote_cells, tokens, cells, last, state, chances = scratch
+    _last_tokens(request, session[1], session[0][H_N_TEXT], node, last)
+    found = gather(session, world, places, node, last, blocked, tokens, cells, votes, vote_cells)
+    by_length = weight_set(places, node, state[node, N_DEPTH])
+    keep = node <= LEARN_NODES
+    at = R_VOTES + node * VOTES
+    if keep:
+        _keep_votes(request, at, found, by_length, last[0], tokens, cells)
+    total = np.float32(0.0)
+    first = pooled
+    for i in range(found):
+        p = squash(log_odds(odds, weights, by_length, last[0], tokens[i], cells, i))
+        total += p
+        if keep:
+            request[at + V_CHANCES + i] = np.int32(p * CHANCE)
+        ids[pooled, 0] = tokens[i]
+        ids[pooled, 1] = node
+        ids[pooled, 2] = _backer(places, node, votes, tokens[i])
+        probs[pooled] = p
+        pooled += 1
+    if found == 1 and node > 0 and total > COPYING:
+        state[node, N_COPY] = COPY_RUN
+        chances[node] = total
+    scale = reach / max(total, np.float32(1.0))
+    for i in range(first, pooled):
+        probs[i] *= scale
+    return pooled
+
+
+@kernel
+def draft(session, world, request, budget, settings, blocked, odds, weights, out):  # type: ignore[no-untyped-def]
+    """Draft for one request; returns ``(nodes, match length)``.
+
+    ``out`` is ``(at, tokens, parents, probs, sources, scratch)``, to be written from ``at``. Nodes
+    are numbered from 1 here, 0 being the context; ``parents`` are written as callers see them.
+    """
+    first_out, out_tokens, out_parents, out_probs, out_sources, scratch = out
+    places, ids, probs, _, _, _, _, _, state, chances = scratch
+    request[R_DRAFTED] = 0
+    request[R_EXPANDED] = 0
+    match = _start(session, world, request, settings, places)
     most = min(budget, settings[S_TOKENS], settings[S_FACTOR] * match + settings[S_OFFSET])
     deepest = request[R_LEFT] - 1
     if match < settings[S_MIN_MATCH] or match == 0 or most < 1 or deepest < 1:
         return 0, match
-    n_text = session[0][H_N_TEXT]
     node = 0
     n = 0
     pooled = 0
-    depths[0] = 0
+    state[0, N_DEPTH] = 0
+    state[0, N_COPY] = 0
     reach = np.float32(1.0)
     while True:
         if node <= LEARN_NODES:
             request[R_VOTES + node * VOTES + V_COUNT] = 0
             request[R_EXPANDED] = node + 1
-        if depths[node] < deepest:
-            _last_tokens(request, session[1], n_text, node, last)
-            found = gather(
-                session, world, places, node, last, blocked, tokens, cells, votes, vote_cells
-            )
-            by_length = weight_set(places, node, depths[node])
-            keep = node <= LEARN_NODES
-            at = R_VOTES + node * VOTES
-            if keep:
-                _keep_votes(request, at, found, by_length, last[0], tokens, cells)
-            total = np.float32(0.0)
-            first = pooled
-            for i in range(found):
-                p = squash(log_odds(odds, weights, by_length, last[0], tokens[i], cells, i))
-                total += p
-                if keep:
-                    request[at + V_CHANCES + i] = np.int32(p * CHANCE)
-                pool_ids[pooled, 0] = tokens[i]
-                pool_ids[pooled, 1] = node
-                pool_ids[pooled, 2] = _backer(places, node, votes, tokens[i])
-                pool_probs[pooled] = p
+        if state[node, N_DEPTH] < deepest:
+            lead, token = -1, 0
+            if state[node, N_COPY] > 0:
+                lead, token = _copy_on(session, world, places, node, blocked)
+            if lead >= 0:
+                ids[pooled, 0] = token
+                ids[pooled, 1] = node
+                ids[pooled, 2] = _GLOBAL if LEVELS <= lead < TAIL else _SESSION
+                probs[pooled] = reach * chances[node]
                 pooled += 1
-            scale = reach / max(total, np.float32(1.0))
-            for i in range(first, pooled):
-                pool_probs[i] *= scale
+            else:
+                state[node, N_COPY] = 0
+                pooled = _weigh(
+                    session, world, request, node, reach, pooled, blocked, odds, weights, scratch
+                )
         if settings[S_TREE] == 0 and pooled > 1:
-            best = _best(pool_probs, pooled)
-            _move(pool_ids, 0, best)
-            pool_probs[0] = pool_probs[best]
+            best = _best(probs, pooled)
+            _move(ids, 0, best)
+            probs[0] = probs[best]
             pooled = 1
         if pooled == 0 or n >= most:
             break
-        best = _best(pool_probs, pooled)
-        reach = pool_probs[best]
+        best = _best(probs, pooled)
+        reach = probs[best]
         if reach < settings[S_MIN_PROB]:
             break
-        token, parent = pool_ids[best, 0], pool_ids[best, 1]
+        token, parent = ids[best, 0], ids[best, 1]
         request[R_TOKENS + n] = token
         request[R_PARENTS + n] = parent - 1
         out_tokens[first_out + n] = token
         out_parents[first_out + n] = parent - 1
         out_probs[first_out + n] = reach
-        out_sources[first_out + n] = pool_ids[best, 2]
+        out_sources[first_out + n] = ids[best, 2]
         pooled -= 1
-        _move(pool_ids, best, pooled)
-        pool_probs[best] = pool_probs[pooled]
+        _move(ids, best, pooled)
+        probs[best] = probs[pooled]
         n += 1
         node = n
-        depths[node] = depths[parent] + 1
+        state[node, N_DEPTH] = state[parent, N_DEPTH] + 1
+        state[node, N_COPY] = max(state[parent, N_COPY] - 1, 0)
+        chances[node] = chances[parent]
         follow(session, world, places, parent, node, token, settings[S_BEYOND] > 0)
     request[R_DRAFTED] = n
     return n, match
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _best(probs, n):  # type: ignore[no-untyped-def]
     """The most probable of the pool; the earliest among equals."""
     best = 0
@@ -171,7 +235,7 @@ def _best(probs, n):  # type: ignore[no-untyped-def]
     return best
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _move(pool, to, origin):  # type: ignore[no-untyped-def]
     """Copy one row of the pool; by elements, since a slice would be checked for overlap."""
     pool[to, 0] = pool[origin, 0]
@@ -179,7 +243,7 @@ def _move(pool, to, origin):  # type: ignore[no-untyped-def]
     pool[to, 2] = pool[origin, 2]
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _backer(places, node, votes, token):  # type: ignore[no-untyped-def]
     """The memory whose longest match proposes a candidate; the session's own on a tie."""
     own = 0
@@ -195,7 +259,7 @@ def _backer(places, node, votes, token):  # type: ignore[no-untyped-def]
     return _SESSION if own >= world else _GLOBAL
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _keep_votes(request, at, found, by_length, last, tokens, cells):  # type: ignore[no-untyped-def]
     """Keep a node's votes in the request row, for training once the truth is known."""
     request[at + V_COUNT] = found
@@ -217,13 +281,14 @@ _SHAPES = (
     MAX_CANDIDATES,
     MAX_CANDIDATES * FEATURES,
     HASHED,
+    (MAX_NODES + 1) * 2,
     MAX_NODES + 1,
 )
 _AT = tuple(4 * sum(_SHAPES[:i]) for i in range(len(_SHAPES)))
 SCRATCH = sum(_SHAPES)  # int32 words that :func:`draft` works in
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def scratch_views(address):  # type: ignore[no-untyped-def]
     """Working memory of :func:`draft` over ``SCRATCH`` words at an address.
 
@@ -238,5 +303,6 @@ def scratch_views(address):  # type: ignore[no-untyped-def]
         nb.carray(pointer_i32(address + _AT[5]), (MAX_CANDIDATES,)),
         nb.carray(pointer_i32(address + _AT[6]), (MAX_CANDIDATES, FEATURES)),
         nb.carray(pointer_i32(address + _AT[7]), (HASHED,)),
-        nb.carray(pointer_i32(address + _AT[8]), (MAX_NODES + 1,)),
+        nb.carray(pointer_i32(address + _AT[8]), (MAX_NODES + 1, 2)),
+        nb.carray(pointer_f32(address + _AT[9]), (MAX_NODES + 1,)),
     )

@@ -23,7 +23,6 @@ which continuations were proposed in vain before.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from suffixspec_index.kernels.cursor import (
@@ -34,6 +33,7 @@ from suffixspec_index.kernels.cursor import (
     refresh,
     shorten,
 )
+from suffixspec_index.kernels.jit import kernel
 from suffixspec_index.kernels.layout import (
     C0,
     COUNT,
@@ -67,7 +67,7 @@ MAX_CANDIDATES = 8
 MAX_TAIL_MATCH = 32
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def length_bucket(length):  # type: ignore[no-untyped-def]
     """0-10: 1, 2, 3, 4, 5-6, 7-8, 9-12, 13-16, 17-24, 25-64, longer."""
     if length <= 4:
@@ -81,7 +81,7 @@ def length_bucket(length):  # type: ignore[no-untyped-def]
     return 9 if length <= 64 else 10
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _count_bucket(count):  # type: ignore[no-untyped-def]
     """0-5: 1, 2, 3-4, 5-8, 9-32, more."""
     if count <= 2:
@@ -91,7 +91,7 @@ def _count_bucket(count):  # type: ignore[no-untyped-def]
     return 4 if count <= 32 else 5
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _share_bucket(count, total):  # type: ignore[no-untyped-def]
     """1-6: under 10, 25, 50, 75, 95 %, more. (0 is "not seen here".)"""
     share = np.float32(count) / np.float32(total)
@@ -102,7 +102,7 @@ def _share_bucket(count, total):  # type: ignore[no-untyped-def]
     return 5 if share < 0.95 else 6
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
     """Fill the places of one memory from a request's cursor; returns the longest match length."""
     head, text, nodes, leaves, keys, ids = tree
@@ -129,7 +129,7 @@ def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
     return longest
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def tail_place(head, text, places):  # type: ignore[no-untyped-def]
     """Fill the tail's place: the longest (then latest) repeat of the context's end that the tree
     does not hold yet. Returns its length. O(D) plus the matched lengths, which are capped."""
@@ -158,7 +158,7 @@ def tail_place(head, text, places):  # type: ignore[no-untyped-def]
     return best
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _collect(tree, places, node, slot, tokens, cells):  # type: ignore[no-untyped-def]
     """The votes of one tree place: up to three tokens with their cells, and in ``cells[slot, 3]``
     the cell of every other token."""
@@ -187,14 +187,14 @@ def _collect(tree, places, node, slot, tokens, cells):  # type: ignore[no-untype
     cells[slot, 3] = base
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _mixed(a, b):  # type: ignore[no-untyped-def]
     """Hash a token into a running hash."""
     h = (a ^ np.uint64(np.uint32(b))) * np.uint64(0x9E3779B97F4A7C15)
     return h ^ (h >> np.uint64(32))
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def gather(session, world, places, node, last, blocked, tokens, cells, votes, vote_cells):  # type: ignore[no-untyped-def]
     """Candidates for the next token after a draft node, each with its cell in every slot.
 
@@ -257,9 +257,9 @@ def gather(session, world, places, node, last, blocked, tokens, cells, votes, vo
     return n
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _step(tree, places, node, out, k, token):  # type: ignore[no-untyped-def]
-    """Move a tree place by one token to draft node ``out``; none where the token does not follow."""
+    """Move a tree place by one token to draft node ``out``, if the token follows it."""
     _, text, nodes, leaves, keys, ids = tree
     v, c, d = places[node, k, P_NODE], places[node, k, P_CHILD], places[node, k, P_DEPTH]
     if c == 0:
@@ -277,7 +277,7 @@ def _step(tree, places, node, out, k, token):  # type: ignore[no-untyped-def]
     places[out, k, P_LENGTH] = places[node, k, P_LENGTH] + 1
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def follow(session, world, places, node, out, token, beyond):  # type: ignore[no-untyped-def]
     """Fill the places of draft node ``out``, the child of ``node`` by ``token``. With ``beyond`` a
     place in a leaf goes on in the text when the tree's depth is passed."""

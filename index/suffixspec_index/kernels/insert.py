@@ -14,9 +14,9 @@ what it would otherwise skip (``careful``), and falls back to the root where the
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
+from suffixspec_index.kernels.jit import kernel
 from suffixspec_index.kernels.layout import (
     C0,
     C1,
@@ -58,7 +58,7 @@ from suffixspec_index.kernels.layout import (
 )
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _swap(nodes, v, a):  # type: ignore[no-untyped-def]
     """Exchange the inline children at column ``a`` and the one before it."""
     child, token = nodes[v, a], nodes[v, a + 3]
@@ -66,7 +66,7 @@ def _swap(nodes, v, a):  # type: ignore[no-untyped-def]
     nodes[v, a - 1], nodes[v, a + 2] = child, token
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _promote(head, nodes, leaves, keys, ids, v, x, token):  # type: ignore[no-untyped-def]
     """Restore the order of ``v``'s inline children after ``x`` (not the first) was counted."""
     count = count_of(nodes, leaves, x)
@@ -88,7 +88,7 @@ def _promote(head, nodes, leaves, keys, ids, v, x, token):  # type: ignore[no-un
         at -= 1
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _bump(head, text, nodes, leaves, keys, ids, v, x, s):  # type: ignore[no-untyped-def]
     """Count window ``s`` in every node from ``v`` (parent of the counted ``x``) to the root."""
     while v != ROOT:
@@ -102,7 +102,7 @@ def _bump(head, text, nodes, leaves, keys, ids, v, x, s):  # type: ignore[no-unt
     head[H_WINDOWS] += 1
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _add_child(head, nodes, keys, ids, v, token, child):  # type: ignore[no-untyped-def]
     """Give ``v`` a new child; the order of the row is restored by the following bump."""
     kids = nodes[v, KIDS]
@@ -114,7 +114,7 @@ def _add_child(head, nodes, keys, ids, v, token, child):  # type: ignore[no-unty
     nodes[v, KIDS] = kids + 1
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _replace_child(head, nodes, keys, ids, v, token, child):  # type: ignore[no-untyped-def]
     """Let ``v``'s edge by ``token`` lead to another child."""
     if nodes[v, T0] == token:
@@ -127,7 +127,7 @@ def _replace_child(head, nodes, keys, ids, v, token, child):  # type: ignore[no-
         hash_put(head, keys, ids, v, token, child)
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _new_leaf(head, leaves, s):  # type: ignore[no-untyped-def]
     """A leaf for window ``s``; returns its child id."""
     number = head[H_N_LEAVES]
@@ -137,7 +137,7 @@ def _new_leaf(head, leaves, s):  # type: ignore[no-untyped-def]
     return np.int32(~number)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _split(head, text, nodes, leaves, keys, ids, v, c, s, h):  # type: ignore[no-untyped-def]
     """Break the edge from ``v`` to ``c`` at depth ``h``; returns the node made there."""
     p = np.int32(head[H_N_NODES])
@@ -160,7 +160,7 @@ def _split(head, text, nodes, leaves, keys, ids, v, c, s, h):  # type: ignore[no
     return p
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def has_room(head):  # type: ignore[no-untyped-def]
     """Whether one more window fits: a node, a leaf, and a hash entry for every node of a path."""
     return (
@@ -170,7 +170,7 @@ def has_room(head):  # type: ignore[no-untyped-def]
     )
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _rescan(text, nodes, leaves, keys, ids, v, s, m, careful):  # type: ignore[no-untyped-def]
     """Go down from ``v`` to depth ``m`` of window ``s``, known to be in the tree.
 
@@ -201,7 +201,7 @@ def _rescan(text, nodes, leaves, keys, ids, v, s, m, careful):  # type: ignore[n
     return np.int32(v), np.int32(c), np.int64(d)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _scan(text, nodes, leaves, keys, ids, v, c, h, s, e):  # type: ignore[no-untyped-def]
     """Follow window ``s`` (ending at ``e``) from a place in the tree as far as it is known.
 
@@ -225,7 +225,7 @@ def _scan(text, nodes, leaves, keys, ids, v, c, h, s, e):  # type: ignore[no-unt
         c = np.int32(0)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def insert_windows(table, row, stop, careful):  # type: ignore[no-untyped-def]
     """Insert windows from the tree's next start up to ``stop`` (exclusive), while there is room.
 
@@ -276,7 +276,7 @@ def insert_windows(table, row, stop, careful):  # type: ignore[no-untyped-def]
     return s
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def insert_text(table, row, tokens, end, careful):  # type: ignore[no-untyped-def]
     """Append a piece of text and insert its windows while there is room.
 

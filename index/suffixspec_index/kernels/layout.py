@@ -26,6 +26,8 @@ import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
+from suffixspec_index.kernels.jit import kernel
+
 # --- columns of the header table -----------------------------------------------------------------
 H_TEXT, H_NODES, H_LEAVES, H_KEYS, H_IDS = 0, 1, 2, 3, 4  # addresses
 H_TEXT_CAP, H_NODE_CAP, H_LEAF_CAP, H_HASH_CAP = 5, 6, 7, 8
@@ -79,7 +81,7 @@ pointer_f64 = _pointer_to(types.float64)
 pointer_u8 = _pointer_to(types.uint8)
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def view(table, row):  # type: ignore[no-untyped-def]
     """The tree of a row: ``(header, text, nodes, leaves, keys, ids)`` as arrays without a copy."""
     head = table[row]
@@ -91,7 +93,7 @@ def view(table, row):  # type: ignore[no-untyped-def]
     return head, text, nodes, leaves, keys, ids
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def slot_of(key, capacity):  # type: ignore[no-untyped-def]
     """Home slot of a key: Fibonacci hashing, then range reduction by a high multiply, so that
     the table need not be a power of two (Lemire, "Fast random integer generation", 2019)."""
@@ -101,7 +103,7 @@ def slot_of(key, capacity):  # type: ignore[no-untyped-def]
     return np.int64(((mixed >> np.uint64(32)) * np.uint64(capacity)) >> np.uint64(32))
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def hash_get(keys, ids, node, token):  # type: ignore[no-untyped-def]
     """The child of ``node`` by ``token`` among the hashed ones, 0 for none. Expected O(1)."""
     capacity = keys.shape[0]
@@ -118,7 +120,7 @@ def hash_get(keys, ids, node, token):  # type: ignore[no-untyped-def]
             slot = 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def hash_put(head, keys, ids, node, token, child):  # type: ignore[no-untyped-def]
     """Insert or overwrite. The caller has made room. Expected O(1)."""
     capacity = keys.shape[0]
@@ -134,7 +136,7 @@ def hash_put(head, keys, ids, node, token, child):  # type: ignore[no-untyped-de
     ids[slot] = child
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def rehash(old_keys, old_ids, keys, ids):  # type: ignore[no-untyped-def]
     """Move every entry into larger, empty arrays. O(capacity)."""
     capacity = keys.shape[0]
@@ -150,7 +152,7 @@ def rehash(old_keys, old_ids, keys, ids):  # type: ignore[no-untyped-def]
             ids[slot] = old_ids[i]
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def child_of(nodes, keys, ids, node, token):  # type: ignore[no-untyped-def]
     """The child of ``node`` whose edge starts with ``token``, 0 for none."""
     if nodes[node, T0] == token:
@@ -164,7 +166,7 @@ def child_of(nodes, keys, ids, node, token):  # type: ignore[no-untyped-def]
     return np.int32(0)
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def pos_of(nodes, leaves, child):  # type: ignore[no-untyped-def]
     """Most recent text position of a child's string."""
     if child > 0:
@@ -172,7 +174,7 @@ def pos_of(nodes, leaves, child):  # type: ignore[no-untyped-def]
     return leaves[~child, L_POS]
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def count_of(nodes, leaves, child):  # type: ignore[no-untyped-def]
     """Windows through a child."""
     if child > 0:

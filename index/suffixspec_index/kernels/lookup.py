@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from suffixspec_index.kernels.cursor import (
@@ -13,6 +12,7 @@ from suffixspec_index.kernels.cursor import (
     advance,
     shorten,
 )
+from suffixspec_index.kernels.jit import kernel
 from suffixspec_index.kernels.layout import (
     C0,
     COUNT,
@@ -28,7 +28,7 @@ from suffixspec_index.kernels.layout import (
 )
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def count_string(table, row, tokens):  # type: ignore[no-untyped-def]
     """How many windows start with ``tokens`` (fewer than or exactly D of them). O(len)."""
     head, text, nodes, leaves, keys, ids = view(table, row)
@@ -53,7 +53,7 @@ def count_string(table, row, tokens):  # type: ignore[no-untyped-def]
     return nodes[v, COUNT]
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def longest_match(table, row, tokens):  # type: ignore[no-untyped-def]
     """The cursor of a context: its longest suffix in the tree, at most D - 1 tokens. Amortised
     O(len)."""
@@ -64,7 +64,7 @@ def longest_match(table, row, tokens):  # type: ignore[no-untyped-def]
     return cursor
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _push(tree, pool, probs, n, v, c, d, parent, reach):  # type: ignore[no-untyped-def]
     """Add the continuations of a place to the pool; returns the new size."""
     _, text, nodes, leaves, _, _ = tree
@@ -87,7 +87,7 @@ def _push(tree, pool, probs, n, v, c, d, parent, reach):  # type: ignore[no-unty
     return n
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _draft_from(tree, place, most, min_prob, as_tree, tokens, parents, probs):  # type: ignore[no-untyped-def]
     """Best-first draft from one place by products of count ratios; returns its size."""
     _, _, nodes, _, _, _ = tree
@@ -119,7 +119,7 @@ def _draft_from(tree, place, most, min_prob, as_tree, tokens, parents, probs):  
     return n
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def frequency_draft(
     table, row, cursor, budget, factor, offset, min_prob, min_match, as_tree, tokens, parents, probs
 ):  # type: ignore[no-untyped-def]

@@ -13,10 +13,10 @@ that was reached, so the probabilities in drafts predict acceptance.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from suffixspec_index.kernels.evidence import FEATURES, LEVELS, P_LENGTH
+from suffixspec_index.kernels.jit import kernel
 
 LENGTH_SETS = 48
 TOKEN_SETS = 4096
@@ -28,13 +28,13 @@ UNIT = np.float32(1.0 / (1 << 24))
 CELL_MEAN, CELL_SEEN = 0, 1  # columns of the cells; their log-odds are an array of their own
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def squash(x):  # type: ignore[no-untyped-def]
     """The logistic function."""
     return np.float32(1.0) / (np.float32(1.0) + np.exp(-x))
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _length_class(length):  # type: ignore[no-untyped-def]
     """0-3: none, 1-2, 3-6, longer."""
     if length <= 2:
@@ -42,7 +42,7 @@ def _length_class(length):  # type: ignore[no-untyped-def]
     return 2 if length <= 6 else 3
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def weight_set(places, node, depth):  # type: ignore[no-untyped-def]
     """The weight set chosen by both memories' match lengths and the draft depth."""
     late = 0 if depth == 0 else (1 if depth < 3 else 2)
@@ -50,7 +50,7 @@ def weight_set(places, node, depth):  # type: ignore[no-untyped-def]
     return (own * 4 + _length_class(places[node, LEVELS, P_LENGTH])) * 3 + late
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def log_odds(odds, weights, by_length, last, token, cells, i):  # type: ignore[no-untyped-def]
     """Log-odds that candidate ``i``, with its row of ``cells``, is accepted."""
     a = by_length
@@ -64,8 +64,10 @@ def log_odds(odds, weights, by_length, last, token, cells, i):  # type: ignore[n
     return total
 
 
-@nb.njit(cache=True, nogil=True)
-def learn(cell_table, odds, weights, by_length, last, tokens, chances, cells, n, truth, rate, memory):  # type: ignore[no-untyped-def]
+@kernel
+def learn(
+    cell_table, odds, weights, by_length, last, tokens, chances, cells, n, truth, rate, memory
+):  # type: ignore[no-untyped-def]
     """Train on one draft node: ``n`` candidates, of which at most one was the ``truth``.
 
     ``chances`` are the probabilities given to them when they were drafted, ``(n,)`` in units of

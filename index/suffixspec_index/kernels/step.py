@@ -39,6 +39,7 @@ from suffixspec_index.kernels.draft import (
 )
 from suffixspec_index.kernels.evidence import CELLS, FEATURES, MAX_CANDIDATES
 from suffixspec_index.kernels.insert import has_room, insert_windows
+from suffixspec_index.kernels.jit import kernel
 from suffixspec_index.kernels.layout import (
     BURST,
     H_DEPTH,
@@ -67,7 +68,7 @@ CONTEXT = 10
 WORLD = 0  # the global tree's row
 
 
-@nb.njit(cache=True, nogil=True, inline="always")
+@kernel(inline="always")
 def _model(context):  # type: ignore[no-untyped-def]
     """The learned tables: cells, their log-odds, weights."""
     return (
@@ -77,7 +78,7 @@ def _model(context):  # type: ignore[no-untyped-def]
     )
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def propose_batch(context, rows, limits, offsets, tokens, parents, probs, sources, matches):  # type: ignore[no-untyped-def]
     """Draft for requests ``rows`` with at most ``limits`` nodes each, into ragged arrays.
 
@@ -115,7 +116,7 @@ def propose_batch(context, rows, limits, offsets, tokens, parents, probs, source
     return work.shape[0]  # keeps the scratch alive until here
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _learn_from(request, tokens, first, last, model, rate, memory):  # type: ignore[no-untyped-def]
     """Train on the draft nodes that the verified tokens went through."""
     cell_table, odds, weights = model
@@ -154,7 +155,7 @@ def _learn_from(request, tokens, first, last, model, rate, memory):  # type: ign
     request[R_EXPANDED] = 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def advance_batch(context, rows, tokens, offsets):  # type: ignore[no-untyped-def]
     """Give requests ``rows`` the tokens they gained.
 
@@ -206,7 +207,7 @@ def advance_batch(context, rows, tokens, offsets):  # type: ignore[no-untyped-de
     return -1
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def warm_cursor(table, row, cursor, tokens):  # type: ignore[no-untyped-def]
     """Set a cursor to the longest match of ``tokens`` (no more than D - 1 of them)."""
     head, text, nodes, leaves, keys, ids = view(table, row)
@@ -215,7 +216,7 @@ def warm_cursor(table, row, cursor, tokens):  # type: ignore[no-untyped-def]
         advance(head, text, nodes, leaves, keys, ids, cursor, token)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def match_length(table, row, tokens):  # type: ignore[no-untyped-def]
     """How many last ``tokens`` are in a tree, at most D - 1."""
     cursor = np.zeros(CURSOR, np.int32)
