@@ -19,10 +19,7 @@ from suffixspec_index.kernels.evidence import (
     HASHED,
     LEVELS,
     MAX_CANDIDATES,
-    P_CHILD,
-    P_DEPTH,
     P_LENGTH,
-    P_NODE,
     PLACE,
     SLOTS,
     TAIL,
@@ -32,14 +29,11 @@ from suffixspec_index.kernels.evidence import (
     tail_place,
 )
 from suffixspec_index.kernels.jit import kernel
-from suffixspec_index.kernels.layout import H_N_TEXT, pointer_f32, pointer_i32, pos_of
+from suffixspec_index.kernels.layout import H_N_TEXT, pointer_f32, pointer_i32
 from suffixspec_index.kernels.mixture import log_odds, squash, weight_set
 
 MAX_NODES = 64  # nodes per draft
 CHANCE = np.float32(1 << 24)
-COPYING = np.float32(2.0)  # a sole candidate this probable is taken to be part of a copy,
-COPY_RUN = 4  # whose next tokens (one less than this) are not weighed anew
-N_DEPTH, N_COPY = 0, 1  # state of a draft node: its depth, and how long its copy still runs
 LEARN_NODES = 16  # draft nodes whose votes are kept for training
 
 # --- columns of a request row --------------------------------------------------------------------
@@ -94,40 +88,12 @@ def _start(session, world, request, settings, places):  # type: ignore[no-untype
 
 
 @kernel
-def _copy_on(session, world, places, node, blocked):  # type: ignore[no-untyped-def]
-    """The slot whose match is longest, if it lies on an edge and its next token may be drafted;
-    and that token. ``(-1, 0)`` otherwise."""
-    lead = -1
-    longest = 0
-    for k in range(SLOTS):
-        if places[node, k, P_LENGTH] > longest:
-            longest = places[node, k, P_LENGTH]
-            lead = k
-    if lead < 0:
-        return -1, 0
-    if lead == TAIL:
-        token = session[1][places[node, lead, P_NODE]]
-    else:
-        tree = session if lead < LEVELS else world
-        child = places[node, lead, P_CHILD]
-        if child == 0:
-            return -1, 0
-        token = tree[1][pos_of(tree[2], tree[3], child) + places[node, lead, P_DEPTH]]
-    if token < 0 or (token < blocked.shape[0] and blocked[token] != 0):
-        return -1, 0
-    return lead, token
-
-
-@kernel
 def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights, scratch):  # type: ignore[no-untyped-def]
-    """Put a draft node's candidates into the pool; returns its new size.
-
-    Where there is but one, and it is all but certain, the node is marked as part of a copy.
-    """
-    places, ids, probs, votes, vote_cells, tokens, cells, last, state, chances = scratch
+    """Put a draft node's candidates into the pool; returns its new size."""
+    places, ids, probs, votes, vote_cells, tokens, cells, last, depths = scratch
     _last_tokens(request, session[1], session[0][H_N_TEXT], node, last)
     found = gather(session, world, places, node, last, blocked, tokens, cells, votes, vote_cells)
-    by_length = weight_set(places, node, state[node, N_DEPTH])
+    by_length = weight_set(places, node, depths[node])
     keep = node <= LEARN_NODES
     at = R_VOTES + node * VOTES
     if keep:
@@ -144,9 +110,6 @@ def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights,
         ids[pooled, 2] = _backer(places, node, votes, tokens[i])
         probs[pooled] = p
         pooled += 1
-    if found == 1 and node > 0 and total > COPYING:
-        state[node, N_COPY] = COPY_RUN
-        chances[node] = total
     scale = reach / max(total, np.float32(1.0))
     for i in range(first, pooled):
         probs[i] *= scale
@@ -161,7 +124,7 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
     are numbered from 1 here, 0 being the context; ``parents`` are written as callers see them.
     """
     first_out, out_tokens, out_parents, out_probs, out_sources, scratch = out
-    places, ids, probs, _, _, _, _, _, state, chances = scratch
+    places, ids, probs, _, _, _, _, _, depths = scratch
     request[R_DRAFTED] = 0
     request[R_EXPANDED] = 0
     match = _start(session, world, request, settings, places)
@@ -172,28 +135,16 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
     node = 0
     n = 0
     pooled = 0
-    state[0, N_DEPTH] = 0
-    state[0, N_COPY] = 0
+    depths[0] = 0
     reach = np.float32(1.0)
     while True:
         if node <= LEARN_NODES:
             request[R_VOTES + node * VOTES + V_COUNT] = 0
             request[R_EXPANDED] = node + 1
-        if state[node, N_DEPTH] < deepest:
-            lead, token = -1, 0
-            if state[node, N_COPY] > 0:
-                lead, token = _copy_on(session, world, places, node, blocked)
-            if lead >= 0:
-                ids[pooled, 0] = token
-                ids[pooled, 1] = node
-                ids[pooled, 2] = _GLOBAL if LEVELS <= lead < TAIL else _SESSION
-                probs[pooled] = reach * chances[node]
-                pooled += 1
-            else:
-                state[node, N_COPY] = 0
-                pooled = _weigh(
-                    session, world, request, node, reach, pooled, blocked, odds, weights, scratch
-                )
+        if depths[node] < deepest:
+            pooled = _weigh(
+                session, world, request, node, reach, pooled, blocked, odds, weights, scratch
+            )
         if settings[S_TREE] == 0 and pooled > 1:
             best = _best(probs, pooled)
             _move(ids, 0, best)
@@ -217,9 +168,7 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
         probs[best] = probs[pooled]
         n += 1
         node = n
-        state[node, N_DEPTH] = state[parent, N_DEPTH] + 1
-        state[node, N_COPY] = max(state[parent, N_COPY] - 1, 0)
-        chances[node] = chances[parent]
+        depths[node] = depths[parent] + 1
         follow(session, world, places, parent, node, token, settings[S_BEYOND] > 0)
     request[R_DRAFTED] = n
     return n, match
@@ -281,7 +230,6 @@ _SHAPES = (
     MAX_CANDIDATES,
     MAX_CANDIDATES * FEATURES,
     HASHED,
-    (MAX_NODES + 1) * 2,
     MAX_NODES + 1,
 )
 _AT = tuple(4 * sum(_SHAPES[:i]) for i in range(len(_SHAPES)))
@@ -303,6 +251,5 @@ def scratch_views(address):  # type: ignore[no-untyped-def]
         nb.carray(pointer_i32(address + _AT[5]), (MAX_CANDIDATES,)),
         nb.carray(pointer_i32(address + _AT[6]), (MAX_CANDIDATES, FEATURES)),
         nb.carray(pointer_i32(address + _AT[7]), (HASHED,)),
-        nb.carray(pointer_i32(address + _AT[8]), (MAX_NODES + 1, 2)),
-        nb.carray(pointer_f32(address + _AT[9]), (MAX_NODES + 1,)),
+        nb.carray(pointer_i32(address + _AT[8]), (MAX_NODES + 1,)),
     )

@@ -115,18 +115,22 @@ def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
     longest = d
     if d == head[H_DEPTH] - 1:
         longest = max(d, np.int64(cursor[K_RUN]))
-    length = longest
-    for j in range(LEVELS):
-        places[0, first + j, P_NODE] = v
-        places[0, first + j, P_CHILD] = c
-        places[0, first + j, P_DEPTH] = d
-        places[0, first + j, P_LENGTH] = length
-        if j < LEVELS - 1:
-            v, c, d = shorten(head, text, nodes, leaves, keys, ids, v, c, d)
-            if d == 0:
-                break
-            length = d
+    _put(places, first, v, c, d, longest)
+    for level in range(1, LEVELS):
+        v, c, d = shorten(head, text, nodes, leaves, keys, ids, v, c, d)
+        if d == 0:
+            break
+        _put(places, first + level, v, c, d, d)
     return longest
+
+
+@kernel(inline="always")
+def _put(places, slot, v, c, d, length):  # type: ignore[no-untyped-def]
+    """Write a place of the context."""
+    places[0, slot, P_NODE] = v
+    places[0, slot, P_CHILD] = c
+    places[0, slot, P_DEPTH] = d
+    places[0, slot, P_LENGTH] = length
 
 
 @kernel
@@ -158,7 +162,7 @@ def tail_place(head, text, places):  # type: ignore[no-untyped-def]
     return best
 
 
-@kernel
+@kernel(forceinline=True)
 def _collect(tree, places, node, slot, tokens, cells):  # type: ignore[no-untyped-def]
     """The votes of one tree place: up to three tokens with their cells, and in ``cells[slot, 3]``
     the cell of every other token."""
@@ -194,7 +198,7 @@ def _mixed(a, b):  # type: ignore[no-untyped-def]
     return h ^ (h >> np.uint64(32))
 
 
-@kernel
+@kernel(forceinline=True)
 def gather(session, world, places, node, last, blocked, tokens, cells, votes, vote_cells):  # type: ignore[no-untyped-def]
     """Candidates for the next token after a draft node, each with its cell in every slot.
 
@@ -257,7 +261,7 @@ def gather(session, world, places, node, last, blocked, tokens, cells, votes, vo
     return n
 
 
-@kernel
+@kernel(forceinline=True)
 def _step(tree, places, node, out, k, token):  # type: ignore[no-untyped-def]
     """Move a tree place by one token to draft node ``out``, if the token follows it."""
     _, text, nodes, leaves, keys, ids = tree
@@ -277,13 +281,13 @@ def _step(tree, places, node, out, k, token):  # type: ignore[no-untyped-def]
     places[out, k, P_LENGTH] = places[node, k, P_LENGTH] + 1
 
 
-@kernel
+@kernel(forceinline=True)
 def follow(session, world, places, node, out, token, beyond):  # type: ignore[no-untyped-def]
     """Fill the places of draft node ``out``, the child of ``node`` by ``token``. With ``beyond`` a
     place in a leaf goes on in the text when the tree's depth is passed."""
     for k in range(SLOTS):
         places[out, k, P_LENGTH] = 0
-        if places[node, k, P_LENGTH] <= 0:
+        if places[node, k, P_LENGTH] <= 0 or (k != 0 and k != 2):
             continue
         if k == TAIL:
             if session[1][places[node, k, P_NODE]] == token:

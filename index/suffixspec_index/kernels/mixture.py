@@ -50,7 +50,7 @@ def weight_set(places, node, depth):  # type: ignore[no-untyped-def]
     return (own * 4 + _length_class(places[node, LEVELS, P_LENGTH])) * 3 + late
 
 
-@kernel
+@kernel(forceinline=True)
 def log_odds(odds, weights, by_length, last, token, cells, i):  # type: ignore[no-untyped-def]
     """Log-odds that candidate ``i``, with its row of ``cells``, is accepted."""
     a = by_length
