@@ -29,7 +29,7 @@ K_NODE, K_CHILD, K_DEPTH, K_COPY, K_RUN, K_SEEN = 0, 1, 2, 3, 4, 5
 CURSOR = 6
 
 
-@kernel
+@kernel(forceinline=True)
 def shorten(head, text, nodes, leaves, keys, ids, v, c, d):  # type: ignore[no-untyped-def]
     """Drop the first token of the string at a place: its suffix link. Amortised O(1).
 
@@ -74,7 +74,7 @@ def shorten(head, text, nodes, leaves, keys, ids, v, c, d):  # type: ignore[no-u
     return np.int32(v), np.int32(c), at
 
 
-@kernel
+@kernel(forceinline=True)
 def refresh(head, text, nodes, leaves, keys, ids, cursor):  # type: ignore[no-untyped-def]
     """Look again at the edge below a cursor's node: insertions may have split it. O(splits)."""
     if cursor[K_SEEN] == np.int32(head[H_WINDOWS]):
@@ -94,7 +94,7 @@ def refresh(head, text, nodes, leaves, keys, ids, cursor):  # type: ignore[no-un
     cursor[K_CHILD] = c
 
 
-@kernel
+@kernel(forceinline=True)
 def advance(head, text, nodes, leaves, keys, ids, cursor, token):  # type: ignore[no-untyped-def]
     """Append one token to the context. Amortised O(1) hash steps."""
     refresh(head, text, nodes, leaves, keys, ids, cursor)

@@ -61,7 +61,7 @@ SETTINGS = 10
 _SESSION, _GLOBAL = int(Source.SESSION), int(Source.GLOBAL)
 
 
-@kernel(inline="always")
+@kernel(forceinline=True)
 def _last_tokens(request, text, n, node, out):  # type: ignore[no-untyped-def]
     """The last tokens at a draft node (0: the context), the latest first."""
     i = 0
@@ -76,7 +76,7 @@ def _last_tokens(request, text, n, node, out):  # type: ignore[no-untyped-def]
         i += 1
 
 
-@kernel
+@kernel(forceinline=True)
 def _start(session, world, request, settings, places):  # type: ignore[no-untyped-def]
     """Fill the context's places; returns the match length."""
     match = levels(session, request[R_OWN : R_OWN + CURSOR], places, 0)
@@ -87,7 +87,7 @@ def _start(session, world, request, settings, places):  # type: ignore[no-untype
     return max(match, tail_place(session[0], session[1], places))
 
 
-@kernel
+@kernel(forceinline=True)
 def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights, scratch):  # type: ignore[no-untyped-def]
     """Put a draft node's candidates into the pool; returns its new size."""
     places, ids, probs, votes, vote_cells, tokens, cells, last, depths = scratch
@@ -192,7 +192,7 @@ def _move(pool, to, origin):  # type: ignore[no-untyped-def]
     pool[to, 2] = pool[origin, 2]
 
 
-@kernel
+@kernel(forceinline=True)
 def _backer(places, node, votes, token):  # type: ignore[no-untyped-def]
     """The memory whose longest match proposes a candidate; the session's own on a tie."""
     own = 0
@@ -208,7 +208,7 @@ def _backer(places, node, votes, token):  # type: ignore[no-untyped-def]
     return _SESSION if own >= world else _GLOBAL
 
 
-@kernel(inline="always")
+@kernel(forceinline=True)
 def _keep_votes(request, at, found, by_length, last, tokens, cells):  # type: ignore[no-untyped-def]
     """Keep a node's votes in the request row, for training once the truth is known."""
     request[at + V_COUNT] = found

@@ -102,7 +102,7 @@ def _share_bucket(count, total):  # type: ignore[no-untyped-def]
     return 5 if share < 0.95 else 6
 
 
-@kernel
+@kernel(forceinline=True)
 def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
     """Fill the places of one memory from a request's cursor; returns the longest match length."""
     head, text, nodes, leaves, keys, ids = tree
@@ -133,7 +133,7 @@ def _put(places, slot, v, c, d, length):  # type: ignore[no-untyped-def]
     places[0, slot, P_LENGTH] = length
 
 
-@kernel
+@kernel(forceinline=True)
 def tail_place(head, text, places):  # type: ignore[no-untyped-def]
     """Fill the tail's place: the longest (then latest) repeat of the context's end that the tree
     does not hold yet. Returns its length. O(D) plus the matched lengths, which are capped."""

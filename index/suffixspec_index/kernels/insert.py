@@ -66,7 +66,7 @@ def _swap(nodes, v, a):  # type: ignore[no-untyped-def]
     nodes[v, a - 1], nodes[v, a + 2] = child, token
 
 
-@kernel
+@kernel(forceinline=True)
 def _promote(head, nodes, leaves, keys, ids, v, x, token):  # type: ignore[no-untyped-def]
     """Restore the order of ``v``'s inline children after ``x`` (not the first) was counted."""
     count = count_of(nodes, leaves, x)
@@ -88,7 +88,7 @@ def _promote(head, nodes, leaves, keys, ids, v, x, token):  # type: ignore[no-un
         at -= 1
 
 
-@kernel
+@kernel(forceinline=True)
 def _bump(head, text, nodes, leaves, keys, ids, v, x, s):  # type: ignore[no-untyped-def]
     """Count window ``s`` in every node from ``v`` (parent of the counted ``x``) to the root."""
     while v != ROOT:
@@ -102,7 +102,7 @@ def _bump(head, text, nodes, leaves, keys, ids, v, x, s):  # type: ignore[no-unt
     head[H_WINDOWS] += 1
 
 
-@kernel
+@kernel(forceinline=True)
 def _add_child(head, nodes, keys, ids, v, token, child):  # type: ignore[no-untyped-def]
     """Give ``v`` a new child; the order of the row is restored by the following bump."""
     kids = nodes[v, KIDS]
@@ -137,7 +137,7 @@ def _new_leaf(head, leaves, s):  # type: ignore[no-untyped-def]
     return np.int32(~number)
 
 
-@kernel
+@kernel(forceinline=True)
 def _split(head, text, nodes, leaves, keys, ids, v, c, s, h):  # type: ignore[no-untyped-def]
     """Break the edge from ``v`` to ``c`` at depth ``h``; returns the node made there."""
     p = np.int32(head[H_N_NODES])
@@ -170,7 +170,7 @@ def has_room(head):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel
+@kernel(forceinline=True)
 def _rescan(text, nodes, leaves, keys, ids, v, s, m, careful):  # type: ignore[no-untyped-def]
     """Go down from ``v`` to depth ``m`` of window ``s``, known to be in the tree.
 
@@ -201,7 +201,7 @@ def _rescan(text, nodes, leaves, keys, ids, v, s, m, careful):  # type: ignore[n
     return np.int32(v), np.int32(c), np.int64(d)
 
 
-@kernel
+@kernel(forceinline=True)
 def _scan(text, nodes, leaves, keys, ids, v, c, h, s, e):  # type: ignore[no-untyped-def]
     """Follow window ``s`` (ending at ``e``) from a place in the tree as far as it is known.
 

@@ -103,7 +103,7 @@ def slot_of(key, capacity):  # type: ignore[no-untyped-def]
     return np.int64(((mixed >> np.uint64(32)) * np.uint64(capacity)) >> np.uint64(32))
 
 
-@kernel
+@kernel(forceinline=True)
 def hash_get(keys, ids, node, token):  # type: ignore[no-untyped-def]
     """The child of ``node`` by ``token`` among the hashed ones, 0 for none. Expected O(1)."""
     capacity = keys.shape[0]

@@ -64,7 +64,7 @@ def log_odds(odds, weights, by_length, last, token, cells, i):  # type: ignore[n
     return total
 
 
-@kernel
+@kernel(forceinline=True)
 def learn(
     cell_table, odds, weights, by_length, last, tokens, chances, cells, n, truth, rate, memory
 ):  # type: ignore[no-untyped-def]
