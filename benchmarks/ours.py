@@ -17,6 +17,9 @@ from suffixspec_traces.model import TokenSession, Turn
 from suffixspec_traces.replay.decode import replay as replay_plan
 from suffixspec_traces.replay.plan import ReplayPlan
 
+UNBOUNDED = 1e6
+"""A ``max_spec_factor`` that bounds nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class OurSettings:
@@ -32,9 +35,11 @@ class OurSettings:
     @property
     def label(self) -> str:
         """Short name for plots."""
+        factor, offset = self.max_spec_factor, self.max_spec_offset
+        bound = "" if factor >= UNBOUNDED else f"f{factor:g} o{offset:g} "
         return (
-            f"{self.draft_shape} d{self.depth} f{self.max_spec_factor:g} "
-            f"o{self.max_spec_offset:g} p{self.min_token_prob:g} k{self.num_speculative_tokens}"
+            f"{self.draft_shape} d{self.depth} {bound}"
+            f"p{self.min_token_prob:g} k{self.num_speculative_tokens}"
         )
 
     @property

@@ -287,7 +287,7 @@ def follow(session, world, places, node, out, token, beyond):  # type: ignore[no
     place in a leaf goes on in the text when the tree's depth is passed."""
     for k in range(SLOTS):
         places[out, k, P_LENGTH] = 0
-        if places[node, k, P_LENGTH] <= 0 or (k != 0 and k != 2):
+        if places[node, k, P_LENGTH] <= 0:
             continue
         if k == TAIL:
             if session[1][places[node, k, P_NODE]] == token:
