@@ -42,11 +42,12 @@ from suffixspec_index.kernels.layout import (
     H_DEPTH,
     H_N_TEXT,
     H_NEXT,
+    L_COUNT,
+    L_POS,
     POS,
     T0,
     child_of,
     count_of,
-    pos_of,
 )
 
 LEVELS = 2  # match lengths per memory; a third changed nothing
@@ -56,7 +57,9 @@ HASHED = 2
 FEATURES = SLOTS + HASHED
 
 P_NODE, P_CHILD, P_DEPTH, P_LENGTH = 0, 1, 2, 3
-PLACE = 4
+P_BASE, P_COUNT, P_END = 4, 5, 6  # of the edge: its text, its count, the depth it ends at
+PLACE = 8
+_NO_END = 1 << 30  # a leaf's edge goes on as long as the text
 
 LENGTHS, COUNTS, SHARES = 11, 6, 14
 CELLS_PER_SLOT = LENGTHS * COUNTS * SHARES
@@ -115,22 +118,30 @@ def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
     longest = d
     if d == head[H_DEPTH] - 1:
         longest = max(d, np.int64(cursor[K_RUN]))
-    _put(places, first, v, c, d, longest)
+    _put(nodes, leaves, places, 0, first, v, c, d, longest)
     for level in range(1, LEVELS):
         v, c, d = shorten(head, text, nodes, leaves, keys, ids, v, c, d)
         if d == 0:
             break
-        _put(places, first + level, v, c, d, d)
+        _put(nodes, leaves, places, 0, first + level, v, c, d, d)
     return longest
 
 
 @kernel(inline="always")
-def _put(places, slot, v, c, d, length):  # type: ignore[no-untyped-def]
-    """Write a place of the context."""
-    places[0, slot, P_NODE] = v
-    places[0, slot, P_CHILD] = c
-    places[0, slot, P_DEPTH] = d
-    places[0, slot, P_LENGTH] = length
+def _put(nodes, leaves, places, node, slot, v, c, d, length):  # type: ignore[no-untyped-def]
+    """Write a place, with what is needed of the edge it lies on."""
+    places[node, slot, P_NODE] = v
+    places[node, slot, P_CHILD] = c
+    places[node, slot, P_DEPTH] = d
+    places[node, slot, P_LENGTH] = length
+    if c > 0:
+        places[node, slot, P_BASE] = nodes[c, POS]
+        places[node, slot, P_COUNT] = nodes[c, COUNT]
+        places[node, slot, P_END] = nodes[c, DEPTH]
+    elif c < 0:
+        places[node, slot, P_BASE] = leaves[~c, L_POS]
+        places[node, slot, P_COUNT] = leaves[~c, L_COUNT]
+        places[node, slot, P_END] = _NO_END
 
 
 @kernel(forceinline=True)
@@ -174,8 +185,8 @@ def _collect(tree, places, node, slot, tokens, cells):  # type: ignore[no-untype
     )
     base = (slot * LENGTHS + length_bucket(places[node, slot, P_LENGTH])) * COUNTS
     if c != 0:
-        base = (base + _count_bucket(count_of(nodes, leaves, c))) * SHARES
-        tokens[slot, 0] = text[pos_of(nodes, leaves, c) + d]
+        base = (base + _count_bucket(places[node, slot, P_COUNT])) * SHARES
+        tokens[slot, 0] = text[places[node, slot, P_BASE] + d]
         cells[slot, 0] = base + SHARES - 1
     else:
         total = nodes[v, COUNT]
@@ -266,19 +277,27 @@ def _step(tree, places, node, out, k, token):  # type: ignore[no-untyped-def]
     """Move a tree place by one token to draft node ``out``, if the token follows it."""
     _, text, nodes, leaves, keys, ids = tree
     v, c, d = places[node, k, P_NODE], places[node, k, P_CHILD], places[node, k, P_DEPTH]
-    if c == 0:
-        c = child_of(nodes, keys, ids, v, token)
-        if c == 0:
+    length = places[node, k, P_LENGTH] + 1
+    if c != 0:
+        if text[places[node, k, P_BASE] + d] != token:
             return
-    elif text[pos_of(nodes, leaves, c) + d] != token:
+        places[out, k, P_BASE] = places[node, k, P_BASE]
+        places[out, k, P_COUNT] = places[node, k, P_COUNT]
+        places[out, k, P_END] = places[node, k, P_END]
+        if places[node, k, P_END] == d + 1:
+            v = c
+            c = np.int32(0)
+        places[out, k, P_NODE] = v
+        places[out, k, P_CHILD] = c
+        places[out, k, P_DEPTH] = d + 1
+        places[out, k, P_LENGTH] = length
         return
-    if c > 0 and nodes[c, DEPTH] == d + 1:
-        v = c
-        c = np.int32(0)
-    places[out, k, P_NODE] = v
-    places[out, k, P_CHILD] = c
-    places[out, k, P_DEPTH] = d + 1
-    places[out, k, P_LENGTH] = places[node, k, P_LENGTH] + 1
+    c = child_of(nodes, keys, ids, v, token)
+    if c != 0:
+        if c > 0 and nodes[c, DEPTH] == d + 1:
+            v = c
+            c = np.int32(0)
+        _put(nodes, leaves, places, out, k, v, c, d + 1, length)
 
 
 @kernel(forceinline=True)
