@@ -78,11 +78,12 @@ class IndexConfig:
         Raises:
             ConfigError: a value is out of the index's range.
         """
+        factor = config.suffix_decoding_max_spec_factor
         values: dict[str, object] = {
             "depth": max(config.suffix_decoding_max_tree_depth, 2),
             "session_depth": max(min(config.suffix_decoding_max_tree_depth, SESSION_DEPTH), 2),
             "num_speculative_tokens": min(config.num_speculative_tokens, MAX_NODES),
-            "max_spec_factor": config.suffix_decoding_max_spec_factor,
+            "max_spec_factor": math.inf if factor is None else factor,
             "max_spec_offset": config.suffix_decoding_max_spec_offset,
             "min_token_prob": config.suffix_decoding_min_token_prob,
             "min_match_len": max(config.min_match_len, 1),

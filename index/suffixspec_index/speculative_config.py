@@ -85,8 +85,11 @@ class SpeculativeConfig:
         suffix_decoding_max_tree_depth: depth of the suffix trees, in tokens.
         suffix_decoding_max_cached_requests: requests the global tree remembers; 0: no global tree.
         suffix_decoding_max_spec_factor, suffix_decoding_max_spec_offset: a match of ``m`` tokens
-            allows a draft of ``factor * m + offset``. The offset is our own key.
-        suffix_decoding_min_token_prob: least estimated probability of a drafted token, in [0, 1].
+            allows a draft of ``factor * m + offset``. ``None`` (ours; vLLM's default is 1.0): no
+            such bound, because the learned probabilities end drafts better than the match length
+            does. The offset is our own key.
+        suffix_decoding_min_token_prob: least estimated probability that a drafted token is accepted
+            together with all before it, in [0, 1].
         rejection_sample_method, draft_sample_method: how drafts are verified and sampled.
         synthetic_acceptance_rates, synthetic_acceptance_length: for ``synthetic`` only.
         max_model_len: drafts never run past this many tokens of context; ``None``: no such bound.
@@ -109,7 +112,7 @@ class SpeculativeConfig:
     num_speculative_tokens_per_batch_size: tuple[BatchSizeRange, ...] | None = None
     suffix_decoding_max_tree_depth: int = 24
     suffix_decoding_max_cached_requests: int = 10_000
-    suffix_decoding_max_spec_factor: float = 1.0
+    suffix_decoding_max_spec_factor: float | None = None
     suffix_decoding_max_spec_offset: float = 0.0
     suffix_decoding_min_token_prob: float = 0.1
     rejection_sample_method: RejectionSampleMethod = "standard"

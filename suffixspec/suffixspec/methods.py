@@ -105,4 +105,6 @@ def _short(name: str) -> str:
 
 
 def _value(value: object) -> str:
+    if value is None:
+        return "default"
     return f"{value:g}" if isinstance(value, float) else str(value)
