@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from suffixspec_index.acceptance import AcceptanceModel
 from suffixspec_index.draft import DraftBatch
-from suffixspec_index.errors import IntegrityError, UnknownRequestError
+from suffixspec_index.errors import InputError, IntegrityError, UnknownRequestError
 from suffixspec_index.forest import Forest
 from suffixspec_index.index_config import IndexConfig
 from suffixspec_index.kernels import draft as D
@@ -99,6 +99,7 @@ class SuffixIndex:
         self._evicted_sessions = 0
         self._blocked = _mask(as_forbidden_array(forbidden, field="forbidden"))
         self._settings = self._settings_array()
+        self._first_cost = 1.0
         self._context = np.zeros(S.CONTEXT, np.int64)
         self._update_context()
 
@@ -231,6 +232,35 @@ class SuffixIndex:
                 self.world.insert(tokens)
                 self._update_context()
                 self._enforce_budget()
+
+    def set_step_costs(self, costs: ArrayLike | None) -> None:
+        """Let the size of drafts follow from what verifying them costs (*dynamic* drafts).
+
+        A draft gets the size at which its expected accepted tokens exceed the most what the same
+        time would yield at the going rate, which is learned; ``min_token_prob`` then does not
+        apply. With such a rule the quotient of tokens and time is maximised (W. Dinkelbach, "On
+        nonlinear fractional programming", Management Science 13, 1967).
+
+        Args:
+            costs: ``(n,)`` time of a step (any unit) by the number of draft tokens, from 0 on;
+                the last difference goes on beyond ``n``. ``None``: back to ``min_token_prob``.
+
+        Raises:
+            InputError: fewer than two costs, or they are not positive and rising.
+        """
+        with self._lock.writing():
+            settings = self._settings
+            settings[D.S_DYNAMIC] = costs is not None
+            if costs is None:
+                return
+            curve = _cost_curve(costs)
+            settings[D.S_COST : D.S_COST + D.MAX_NODES + 1] = curve
+            settings[D.S_SLOPE : D.S_SLOPE + D.MAX_NODES + 1] = _least_slopes(curve)
+            if settings[D.S_SPENT] <= 0:
+                settings[D.S_GAINED], settings[D.S_SPENT] = 1.5, curve[1]
+            else:  # the rate so far, in the new costs
+                settings[D.S_SPENT] *= curve[0] / self._first_cost
+            self._first_cost = float(curve[0])
 
     def purge(self) -> None:
         """Forget every sequence, every idle session and everything learned."""
@@ -429,6 +459,31 @@ class SuffixIndex:
         context[S.X_SETTINGS] = self._settings.ctypes.data
         context[S.X_BLOCKED] = self._blocked.ctypes.data
         context[S.X_N_BLOCKED] = len(self._blocked)
+
+
+def _cost_curve(costs: ArrayLike) -> NDArray[np.float64]:
+    """Step costs for every draft size, ``(MAX_NODES + 1,)``."""
+    given = np.asarray(costs, np.float64)
+    if given.ndim != 1 or len(given) < 2 or not np.isfinite(given).all():
+        raise InputError(
+            f"costs: must be at least two finite numbers, got shape {given.shape}; give the time "
+            "of a step with 0, 1, 2, ... draft tokens"
+        )
+    if given[0] <= 0 or (np.diff(given) < 0).any():
+        raise InputError("costs: must be positive and not fall; smooth what was measured")
+    n = D.MAX_NODES + 1
+    more = np.arange(1, max(n - len(given), 0) + 1) * (given[-1] - given[-2])
+    return np.concatenate([given, given[-1] + more])[:n]
+
+
+def _least_slopes(curve: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For every size, the least cost per node of growing to any larger one."""
+    slopes = np.full(len(curve), np.inf)
+    for size in range(len(curve) - 1):
+        further = np.arange(1, len(curve) - size)
+        slopes[size] = ((curve[size + 1 :] - curve[size]) / further).min()
+    slopes[-1] = slopes[-2]
+    return slopes
 
 
 def _mask(forbidden: NDArray[np.int32]) -> NDArray[np.uint8]:

@@ -15,6 +15,7 @@ from suffixspec_index.kernels.jit import kernel
 from suffixspec_index.kernels.layout import (
     DEPTH,
     H_DEPTH,
+    H_NEXT,
     H_WINDOWS,
     LINK,
     OPEN,
@@ -29,12 +30,40 @@ K_NODE, K_CHILD, K_DEPTH, K_COPY, K_RUN, K_SEEN = 0, 1, 2, 3, 4, 5
 CURSOR = 6
 
 
+@kernel
+def longest_suffix(text, nodes, leaves, keys, ids, base, length):  # type: ignore[no-untyped-def]
+    """The place of the longest suffix in the tree of the ``length`` tokens at text position
+    ``base``, searched from the root. O(length squared) at worst, and hardly ever needed."""
+    while length > 0:
+        v, c, d = np.int32(ROOT), np.int32(0), np.int64(0)
+        while d < length:
+            c = child_of(nodes, keys, ids, v, text[base + d])
+            if c == 0:
+                break
+            here = pos_of(nodes, leaves, c)
+            stop = length
+            if c > 0 and nodes[c, DEPTH] < length:
+                stop = np.int64(nodes[c, DEPTH])
+            while d < stop and text[here + d] == text[base + d]:
+                d += 1
+            if d < stop:
+                break
+            if c > 0 and nodes[c, DEPTH] == d:
+                v = c
+                c = np.int32(0)
+        if d == length:
+            return v, np.int32(c), d
+        base += 1
+        length -= 1
+    return np.int32(ROOT), np.int32(0), np.int64(0)
+
+
 @kernel(forceinline=True)
 def shorten(head, text, nodes, leaves, keys, ids, v, c, d):  # type: ignore[no-untyped-def]
     """Drop the first token of the string at a place: its suffix link. Amortised O(1).
 
-    Returns ``(node, child, depth)``; the depth is less than ``d - 1`` only where the suffix is not
-    in the tree yet (text that is still growing).
+    Returns ``(node, child, depth)`` of the longest proper suffix that is in the tree; it is shorter
+    than ``d - 1`` only where text is still growing, so that the suffix is not in the tree yet.
     """
     if c == 0:
         link = nodes[v, LINK]
@@ -63,14 +92,14 @@ def shorten(head, text, nodes, leaves, keys, ids, v, c, d):  # type: ignore[no-u
         else:
             c = child
             at = goal
-    if at > start and text[here + head[H_DEPTH]] == OPEN:
+    if at < goal:
+        return longest_suffix(text, nodes, leaves, keys, ids, base + 1, goal - 1)
+    if at > start and (text[here + head[H_DEPTH]] == OPEN or base >= head[H_NEXT]):
         # The newest window of growing text: its suffix may be missing, so compare.
         other = pos_of(nodes, leaves, c) if c != 0 else nodes[v, POS]
         for k in range(start, at):
             if text[other + k] != text[base + k]:
-                while nodes[v, DEPTH] > k:
-                    v = nodes[v, PARENT]
-                return np.int32(v), np.int32(0), np.int64(nodes[v, DEPTH])
+                return longest_suffix(text, nodes, leaves, keys, ids, base + 1, goal - 1)
     return np.int32(v), np.int32(c), at
 
 

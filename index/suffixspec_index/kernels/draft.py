@@ -56,7 +56,11 @@ REQUEST = R_VOTES + (LEARN_NODES + 1) * VOTES
 # --- parameters (float64) ------------------------------------------------------------------------
 S_TOKENS, S_FACTOR, S_OFFSET, S_MIN_PROB, S_MIN_MATCH, S_TREE, S_BEYOND = 0, 1, 2, 3, 4, 5, 6
 S_RATE, S_MEMORY, S_WORLD = 7, 8, 9
-SETTINGS = 10
+S_DYNAMIC = 10  # 1: the draft's size follows from the step costs below
+S_GAINED, S_SPENT = 11, 12  # tokens gained and time spent lately: their quotient is the going rate
+S_COST = 13  # cost of a step by the draft's size, 0 to MAX_NODES
+S_SLOPE = S_COST + MAX_NODES + 1  # least cost per further node, from each size on
+SETTINGS = S_SLOPE + MAX_NODES + 1
 
 _SESSION, _GLOBAL = int(Source.SESSION), int(Source.GLOBAL)
 
@@ -137,6 +141,8 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
     pooled = 0
     depths[0] = 0
     reach = np.float32(1.0)
+    dynamic = settings[S_DYNAMIC] > 0
+    rate = settings[S_GAINED] / settings[S_SPENT] if dynamic else 0.0
     while True:
         if node <= LEARN_NODES:
             request[R_VOTES + node * VOTES + V_COUNT] = 0
@@ -154,7 +160,10 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
             break
         best = _best(probs, pooled)
         reach = probs[best]
-        if reach < settings[S_MIN_PROB]:
+        if dynamic:
+            if reach < rate * settings[S_SLOPE + n]:
+                break
+        elif reach < settings[S_MIN_PROB]:
             break
         token, parent = ids[best, 0], ids[best, 1]
         request[R_TOKENS + n] = token
@@ -170,8 +179,28 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
         node = n
         depths[node] = depths[parent] + 1
         follow(session, world, places, parent, node, token, settings[S_BEYOND] > 0)
+    if dynamic:
+        n = _worth(out_probs, first_out, n, settings, rate)
     request[R_DRAFTED] = n
     return n, match
+
+
+@kernel(inline="always")
+def _worth(probs, first, n, settings, rate):  # type: ignore[no-untyped-def]
+    """The size, at most ``n``, at which a draft gains most over what its time is worth.
+
+    Nodes stand in falling order of probability, so the first ones are always the best ones.
+    """
+    best = 0
+    most = 0.0
+    gain = 0.0
+    for size in range(1, n + 1):
+        gain += probs[first + size - 1]
+        value = gain - rate * (settings[S_COST + size] - settings[S_COST])
+        if value > most:
+            most = value
+            best = size
+    return best
 
 
 @kernel(inline="always")

@@ -295,10 +295,11 @@ def insert_text(table, row, tokens, end, careful):  # type: ignore[no-untyped-de
     head[H_PENDING] = 0
     if end:
         text[n] = END
-        n += 1
-        stop = n - 1
+        stop = n
     else:
+        text[n] = OPEN  # stays between this piece and whatever text comes next
         stop = n - head[H_DEPTH] + 1
+    n += 1
     text[n] = OPEN
     head[H_N_TEXT] = n
     if stop <= at:

@@ -22,8 +22,12 @@ from suffixspec_index.kernels.draft import (
     R_VOTES,
     R_WORLD,
     REQUEST,
+    S_COST,
+    S_DYNAMIC,
+    S_GAINED,
     S_MEMORY,
     S_RATE,
+    S_SPENT,
     S_WORLD,
     SCRATCH,
     SETTINGS,
@@ -65,6 +69,7 @@ from suffixspec_index.kernels.mixture import WEIGHT_SETS, WEIGHTS, learn
 X_TABLE, X_TREES, X_REQUESTS, X_ROWS, X_CELLS, X_WEIGHTS, X_SETTINGS = 0, 1, 2, 3, 4, 5, 6
 X_BLOCKED, X_N_BLOCKED, X_ODDS = 7, 8, 9
 CONTEXT = 10
+FADE = 0.998  # per step, of what the going rate is taken from
 WORLD = 0  # the global tree's row
 
 
@@ -181,6 +186,9 @@ def advance_batch(context, rows, tokens, offsets):  # type: ignore[no-untyped-de
     for r in range(rows.shape[0]):
         request = requests[rows[r]]
         row = request[R_SESSION]
+        if settings[S_DYNAMIC] > 0:
+            settings[S_GAINED] = settings[S_GAINED] * FADE + (offsets[r + 1] - offsets[r])
+            settings[S_SPENT] = settings[S_SPENT] * FADE + settings[S_COST + request[R_DRAFTED]]
         if rate > 0:
             _learn_from(request, tokens, offsets[r], offsets[r + 1], model, rate, memory)
         else:

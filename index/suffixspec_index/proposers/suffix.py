@@ -94,6 +94,11 @@ class SuffixProposer(Proposer):
         checked = None if limits is None else as_limits(limits, len(requests))
         return self.index.propose_batch(requests, checked)
 
+    def set_step_costs(self, costs: ArrayLike | None) -> None:
+        """Let the size of drafts follow from the cost of verifying them; see
+        :meth:`suffixspec_index.index.SuffixIndex.set_step_costs`."""
+        self.index.set_step_costs(costs)
+
     def finish(self, request: RequestHandle, *, keep: bool = True) -> None:
         """End a request; its output enters the global tree unless ``keep`` is false."""
         self.index.finish(request, keep=keep)
