@@ -8,7 +8,8 @@ runs.
 
 Text: int32 token ids. ``END`` closes a sequence and is a symbol of its own in the tree (so the
 probability that a sequence stops is counted like any other). ``OPEN`` stands after text that is
-still growing: the window before it has been inserted, the next one has not.
+still growing, and stays after a piece of a sequence that went on later: the window before it has
+been inserted, the next one perhaps not.
 
 Internal node: one row of twelve int32 (48 bytes). The three most frequent children stand in the row
 itself, token and id, ordered by count (ties: the more recently seen first); the others are in a
