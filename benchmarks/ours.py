@@ -31,11 +31,14 @@ class OurSettings:
     min_token_prob: float = 0.1
     num_speculative_tokens: int = 32
     draft_shape: DraftShape = "path"
+    step_costs: tuple[float, ...] = ()  # dynamic drafts: milliseconds by draft size
 
     @property
     def label(self) -> str:
         """Short name for plots."""
         factor, offset = self.max_spec_factor, self.max_spec_offset
+        if self.step_costs:
+            return f"{self.draft_shape} d{self.depth} dynamic k{self.num_speculative_tokens}"
         bound = "" if factor >= UNBOUNDED else f"f{factor:g} o{offset:g} "
         return (
             f"{self.draft_shape} d{self.depth} {bound}"
@@ -61,7 +64,10 @@ def new_proposer(settings: OurSettings) -> Proposer:
     """A suffix proposer over an empty index."""
     from suffixspec_index.proposers.suffix import SuffixProposer
 
-    return SuffixProposer(settings.config)
+    proposer = SuffixProposer(settings.config)
+    if settings.step_costs:
+        proposer.set_step_costs(settings.step_costs)
+    return proposer
 
 
 def insert_all(sequences: Sequence[Tokens], depth: int) -> tuple[object, float]:

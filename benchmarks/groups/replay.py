@@ -8,7 +8,7 @@ tokens; neither side knows where an output ends. The frontier of all settings is
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from statistics import fmean
 
@@ -39,6 +39,7 @@ def peer_settings(*, quick: bool = False) -> list[PeerSettings]:
     ]
     grid += list(product((0.5,), (0.0,), (0.1, 0.5), (8, 32)))
     grid += list(product((1.0, 4.0), (0.0,), (0.5, 0.7), (8,)))
+    grid += list(product((2.0, 4.0), (0.0,), (0.5,), (32,)))  # its best under the cost model
     return [PeerSettings(64, *values, tree) for tree in (False, True) for values in grid]
 
 
@@ -54,7 +55,10 @@ def our_settings(*, quick: bool = False) -> list[OurSettings]:
     else:
         probs = (0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02)
     shapes: tuple[DraftShape, ...] = ("path", "tree")
-    return [OurSettings(64, UNBOUNDED, 0.0, prob, 32, shape) for shape in shapes for prob in probs]
+    fixed = [OurSettings(64, UNBOUNDED, 0.0, p, 32, shape) for shape in shapes for p in probs]
+    costs = tuple(_step_ms(1 + drafted) for drafted in range(33))
+    dynamic = [OurSettings(64, UNBOUNDED, 0.0, 0.1, 32, shape, costs) for shape in shapes]
+    return fixed + dynamic
 
 
 @group("replay", "tokens per step at equal drafting, predicted time, and replay speed")
@@ -149,15 +153,7 @@ def _ratio(name: str, value: float, times: float | None = None) -> Row:
 
 def _time_rows(mine: dict[str, list[Count]], theirs: dict[str, list[Count]]) -> list[Row]:
     """The one setting that is best over all sources, for each side."""
-    step = load_cost_model(DEFAULT_COST_MODEL).step_ms
-    known: dict[int, float] = {}
-
-    def step_ms(tokens: int) -> float:
-        if tokens not in known:
-            known[tokens] = float(step(tokens, 1000.0))
-        return known[tokens]
-
-    best_mine, best_theirs = _best(mine, step_ms), _best(theirs, step_ms)
+    best_mine, best_theirs = _best(mine, _step_ms), _best(theirs, _step_ms)
     row = versus(
         f"predicted time per token, cost model {DEFAULT_COST_MODEL} "
         f"(ours: {best_mine and best_mine[0]}; peer: {best_theirs and best_theirs[0]})",
@@ -168,6 +164,12 @@ def _time_rows(mine: dict[str, list[Count]], theirs: dict[str, list[Count]]) -> 
         lower_is_better=True,
     )
     return [row]
+
+
+@cache
+def _step_ms(tokens: int) -> float:
+    """Milliseconds of a step that holds so many tokens of one request with 1,000 behind it."""
+    return float(load_cost_model(DEFAULT_COST_MODEL).step_ms(tokens, 1000.0))
 
 
 def _best(

@@ -10,6 +10,7 @@ from suffixspec_index.kernels.draft import MAX_NODES
 from suffixspec_index.speculative_config import SpeculativeConfig
 
 SESSION_DEPTH = 24
+__all__ = ["MAX_NODES", "SESSION_DEPTH", "IndexConfig"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

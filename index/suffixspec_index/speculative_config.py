@@ -97,7 +97,8 @@ class SpeculativeConfig:
         draft_shape: (ours) ``path``, as vLLM verifies, or ``tree``.
         index_prompts: (ours) prompts and tool results enter the global tree, not only outputs.
         allow_beyond_depth: (ours) a match of full depth goes on copying from the text.
-        dynamic: (ours) depth chosen by load.
+        dynamic: (ours; ``suffix`` only) a draft's size follows from what verifying it costs; needs
+            a cost model. ``min_token_prob`` then does not apply.
         engine_options: vLLM's keys that only concern how a draft model is run, as given.
     """
 

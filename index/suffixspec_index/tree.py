@@ -30,6 +30,7 @@ from suffixspec_index.kernels.cursor import K_DEPTH
 from suffixspec_index.tokens import as_token_array, as_vocab_size
 
 MAX_DEPTH = 4096
+_UNBOUNDED = 1e9  # stands for an infinite factor where kernels need a number
 _FAULTS = {
     check.BAD_FILL: "more rows in use than allocated",
     check.BAD_CHILD: "a child id points nowhere or is not deeper than its parent",
@@ -241,12 +242,14 @@ class SuffixTree:
         Raises:
             TokenError: an id is wrong. ConfigError: a setting is out of range.
         """
-        if num_speculative_tokens < 0 or max_spec_factor < 0 or not 0 <= min_token_prob <= 1:
+        if not (num_speculative_tokens >= 0 and max_spec_factor >= 0 and 0 <= min_token_prob <= 1):
             raise ConfigError(
                 "draft: num_speculative_tokens and max_spec_factor must not be negative, "
                 f"min_token_prob must lie in [0, 1]; got {num_speculative_tokens}, "
                 f"{max_spec_factor}, {min_token_prob}"
             )
+        if not abs(max_spec_offset) < _UNBOUNDED:
+            raise ConfigError(f"draft: max_spec_offset must be finite, got {max_spec_offset}")
         cursor = self._cursor(context)
         budget = min(num_speculative_tokens, self.depth)
         tokens, parents = np.empty(budget, np.int32), np.empty(budget, np.int32)
@@ -256,7 +259,7 @@ class SuffixTree:
             self.row,
             cursor,
             budget,
-            float(max_spec_factor),
+            min(float(max_spec_factor), _UNBOUNDED),
             float(max_spec_offset),
             float(min_token_prob),
             min_match_len,

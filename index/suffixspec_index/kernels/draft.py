@@ -9,7 +9,6 @@ number drafted. A path draft keeps only the best candidate of each node.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from suffixspec_index.draft import Source
@@ -29,7 +28,7 @@ from suffixspec_index.kernels.evidence import (
     tail_place,
 )
 from suffixspec_index.kernels.jit import kernel
-from suffixspec_index.kernels.layout import H_N_TEXT, pointer_f32, pointer_i32
+from suffixspec_index.kernels.layout import H_N_TEXT, carray, pointer_f32, pointer_i32
 from suffixspec_index.kernels.mixture import log_odds, squash, weight_set
 
 MAX_NODES = 64  # nodes per draft
@@ -272,13 +271,13 @@ def scratch_views(address):  # type: ignore[no-untyped-def]
     Views of plain memory carry no reference counts, which a tight loop would pay for.
     """
     return (
-        nb.carray(pointer_i32(address + _AT[0]), (MAX_NODES + 1, SLOTS, PLACE)),
-        nb.carray(pointer_i32(address + _AT[1]), (_POOL, 3)),
-        nb.carray(pointer_f32(address + _AT[2]), (_POOL,)),
-        nb.carray(pointer_i32(address + _AT[3]), (SLOTS, 3)),
-        nb.carray(pointer_i32(address + _AT[4]), (SLOTS, 4)),
-        nb.carray(pointer_i32(address + _AT[5]), (MAX_CANDIDATES,)),
-        nb.carray(pointer_i32(address + _AT[6]), (MAX_CANDIDATES, FEATURES)),
-        nb.carray(pointer_i32(address + _AT[7]), (HASHED,)),
-        nb.carray(pointer_i32(address + _AT[8]), (MAX_NODES + 1,)),
+        carray(pointer_i32(address + _AT[0]), (MAX_NODES + 1, SLOTS, PLACE)),
+        carray(pointer_i32(address + _AT[1]), (_POOL, 3)),
+        carray(pointer_f32(address + _AT[2]), (_POOL,)),
+        carray(pointer_i32(address + _AT[3]), (SLOTS, 3)),
+        carray(pointer_i32(address + _AT[4]), (SLOTS, 4)),
+        carray(pointer_i32(address + _AT[5]), (MAX_CANDIDATES,)),
+        carray(pointer_i32(address + _AT[6]), (MAX_CANDIDATES, FEATURES)),
+        carray(pointer_i32(address + _AT[7]), (HASHED,)),
+        carray(pointer_i32(address + _AT[8]), (MAX_NODES + 1,)),
     )

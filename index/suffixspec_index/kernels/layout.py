@@ -50,6 +50,8 @@ INLINE = 3
 # --- columns of a leaf ---------------------------------------------------------------------------
 L_POS, L_COUNT = 0, 1
 
+carray = nb.carray  # type: ignore[attr-defined]  # numba's annotations forget it
+
 ROOT = 0
 END = -1
 OPEN = -2
@@ -86,11 +88,11 @@ pointer_u8 = _pointer_to(types.uint8)
 def view(table, row):  # type: ignore[no-untyped-def]
     """The tree of a row: ``(header, text, nodes, leaves, keys, ids)`` as arrays without a copy."""
     head = table[row]
-    text = nb.carray(pointer_i32(head[H_TEXT]), (head[H_TEXT_CAP],))
-    nodes = nb.carray(pointer_i32(head[H_NODES]), (head[H_NODE_CAP], NODE))
-    leaves = nb.carray(pointer_i32(head[H_LEAVES]), (head[H_LEAF_CAP], 2))
-    keys = nb.carray(pointer_i64(head[H_KEYS]), (head[H_HASH_CAP],))
-    ids = nb.carray(pointer_i32(head[H_IDS]), (head[H_HASH_CAP],))
+    text = carray(pointer_i32(head[H_TEXT]), (head[H_TEXT_CAP],))
+    nodes = carray(pointer_i32(head[H_NODES]), (head[H_NODE_CAP], NODE))
+    leaves = carray(pointer_i32(head[H_LEAVES]), (head[H_LEAF_CAP], 2))
+    keys = carray(pointer_i64(head[H_KEYS]), (head[H_HASH_CAP],))
+    ids = carray(pointer_i32(head[H_IDS]), (head[H_HASH_CAP],))
     return head, text, nodes, leaves, keys, ids
 
 

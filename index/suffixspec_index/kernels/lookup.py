@@ -31,7 +31,7 @@ from suffixspec_index.kernels.layout import (
 @kernel
 def count_string(table, row, tokens):  # type: ignore[no-untyped-def]
     """How many windows start with ``tokens`` (fewer than or exactly D of them). O(len)."""
-    head, text, nodes, leaves, keys, ids = view(table, row)
+    _, text, nodes, leaves, keys, ids = view(table, row)
     v = np.int32(ROOT)
     d = 0
     n = tokens.shape[0]
@@ -120,9 +120,9 @@ def _draft_from(tree, place, most, min_prob, as_tree, tokens, parents, probs):  
 
 
 @kernel
-def frequency_draft(
+def frequency_draft(  # type: ignore[no-untyped-def]
     table, row, cursor, budget, factor, offset, min_prob, min_match, as_tree, tokens, parents, probs
-):  # type: ignore[no-untyped-def]
+):
     """The draft of the best score (sum of probabilities) over all match lengths.
 
     Walks from the longest match to shorter ones and stops where no shorter one can score more: a
@@ -134,7 +134,7 @@ def frequency_draft(
     v, c, d = cursor[K_NODE], cursor[K_CHILD], np.int64(cursor[K_DEPTH])
     best_score = 0.0
     best_n = 0
-    match = 0
+    match = np.int64(0)
     t = np.empty(budget, np.int32)
     p = np.empty(budget, np.int32)
     q = np.empty(budget, np.float32)

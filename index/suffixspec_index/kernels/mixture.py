@@ -65,9 +65,9 @@ def log_odds(odds, weights, by_length, last, token, cells, i):  # type: ignore[n
 
 
 @kernel(forceinline=True)
-def learn(
+def learn(  # type: ignore[no-untyped-def]
     cell_table, odds, weights, by_length, last, tokens, chances, cells, n, truth, rate, memory
-):  # type: ignore[no-untyped-def]
+):
     """Train on one draft node: ``n`` candidates, of which at most one was the ``truth``.
 
     ``chances`` are the probabilities given to them when they were drafted, ``(n,)`` in units of

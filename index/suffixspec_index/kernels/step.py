@@ -6,7 +6,6 @@ int64 *context* of addresses and lengths, so that a call costs a microsecond and
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from suffixspec_index.kernels.cursor import CURSOR, K_DEPTH, advance
@@ -56,6 +55,7 @@ from suffixspec_index.kernels.layout import (
     H_TEXT_CAP,
     HEADER,
     OPEN,
+    carray,
     pointer_f32,
     pointer_f64,
     pointer_i32,
@@ -77,9 +77,9 @@ WORLD = 0  # the global tree's row
 def _model(context):  # type: ignore[no-untyped-def]
     """The learned tables: cells, their log-odds, weights."""
     return (
-        nb.carray(pointer_f32(context[X_CELLS]), (CELLS, 2)),
-        nb.carray(pointer_f32(context[X_ODDS]), (CELLS,)),
-        nb.carray(pointer_f32(context[X_WEIGHTS]), (WEIGHT_SETS, WEIGHTS)),
+        carray(pointer_f32(context[X_CELLS]), (CELLS, 2)),
+        carray(pointer_f32(context[X_ODDS]), (CELLS,)),
+        carray(pointer_f32(context[X_WEIGHTS]), (WEIGHT_SETS, WEIGHTS)),
     )
 
 
@@ -90,10 +90,10 @@ def propose_batch(context, rows, limits, offsets, tokens, parents, probs, source
     The ragged arrays must hold the sum of the limits (each capped at ``MAX_NODES``); ``offsets`` is
     ``(rows + 1,)``.
     """
-    table = nb.carray(pointer_i64(context[X_TABLE]), (context[X_TREES], HEADER))
-    requests = nb.carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
-    settings = nb.carray(pointer_f64(context[X_SETTINGS]), (SETTINGS,))
-    blocked = nb.carray(pointer_u8(context[X_BLOCKED]), (context[X_N_BLOCKED],))
+    table = carray(pointer_i64(context[X_TABLE]), (context[X_TREES], HEADER))
+    requests = carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
+    settings = carray(pointer_f64(context[X_SETTINGS]), (SETTINGS,))
+    blocked = carray(pointer_u8(context[X_BLOCKED]), (context[X_N_BLOCKED],))
     _, odds, weights = _model(context)
     world = view(table, WORLD)
     work = np.empty(SCRATCH, np.int32)
@@ -167,9 +167,9 @@ def advance_batch(context, rows, tokens, offsets):  # type: ignore[no-untyped-de
     Returns -1, or the first row whose session tree must grow before anything can be done; then
     nothing was changed.
     """
-    table = nb.carray(pointer_i64(context[X_TABLE]), (context[X_TREES], HEADER))
-    requests = nb.carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
-    settings = nb.carray(pointer_f64(context[X_SETTINGS]), (SETTINGS,))
+    table = carray(pointer_i64(context[X_TABLE]), (context[X_TREES], HEADER))
+    requests = carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
+    settings = carray(pointer_f64(context[X_SETTINGS]), (SETTINGS,))
     for r in range(rows.shape[0]):
         head = table[requests[rows[r], R_SESSION]]
         gained = offsets[r + 1] - offsets[r]

@@ -70,8 +70,11 @@ def create_proposer(
         TokenError: a forbidden id is not an integer or is negative.
     """
     factory = _factory(config)
-    if config.dynamic:
-        raise ConfigError("dynamic: adaptive depth is not available in this version; leave it out")
+    if config.dynamic and config.method != "suffix":
+        raise ConfigError(
+            f"dynamic: method {config.method!r} cannot choose its depth by cost; leave it out, or "
+            "use method 'suffix'"
+        )
     return factory(
         config,
         vocab_size=as_vocab_size(vocab_size),

@@ -59,7 +59,7 @@ class SuffixProposer(Proposer):
         prompt: ArrayLike,
         *,
         max_tokens: int | None = None,
-        prediction: ArrayLike | None = None,  # noqa: ARG002 - this proposer cannot use it
+        prediction: ArrayLike | None = None,
     ) -> RequestHandle:
         """Start a request; O(new tokens)."""
         tokens = as_token_array(prompt, self.index.vocab_size, field="prompt")

@@ -19,9 +19,16 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from suffixspec.methods import choose_methods
 from suffixspec.settings import LoadedSettings, load_settings
 from suffixspec_index.errors import ConfigError, InputError, TraceError
+from suffixspec_index.index_config import MAX_NODES
 from suffixspec_index.proposers import create_proposer
+from suffixspec_index.proposers.suffix import SuffixProposer
 from suffixspec_index.speculative_config import SpeculativeConfig
-from suffixspec_traces.cost import DEFAULT_COST_MODEL, load_cost_model
+from suffixspec_traces.cost import (
+    DEFAULT_COST_MODEL,
+    PointsCost,
+    RooflineCost,
+    load_cost_model,
+)
 from suffixspec_traces.model import ReadReport, TokenSession
 from suffixspec_traces.reading import read_traces
 from suffixspec_traces.render import ChatRenderer
@@ -137,7 +144,7 @@ def replay(
         raise TraceError(
             "no generated text in these traces, so there is nothing to replay", path=paths[0]
         )
-    results = _replay_all(plan, methods, renderer, console, max_tokens)
+    results = _replay_all(plan, methods, renderer, console, max_tokens, cost)
     if not results:
         raise typer.Exit(EXIT_INTERRUPTED)
     report = build_report(
@@ -215,6 +222,7 @@ def _replay_all(
     renderer: ChatRenderer,
     console: Console,
     max_tokens: int | None,
+    cost: PointsCost | RooflineCost,
 ) -> list[ReplayResult]:
     """Each method in a pass of its own; a first Ctrl-C ends the pass and leaves out the rest."""
     tokenizer = renderer.tokenizer
@@ -224,7 +232,10 @@ def _replay_all(
             task = progress.add_task(label, total=plan.output_tokens, detail="")
 
             def make(config: SpeculativeConfig = config) -> Any:
-                return create_proposer(config, vocab_size=tokenizer.vocab_size)
+                proposer = create_proposer(config, vocab_size=tokenizer.vocab_size)
+                if config.dynamic and isinstance(proposer, SuffixProposer):
+                    proposer.set_step_costs(_step_costs(cost, plan))
+                return proposer
 
             warm_up(plan, make)
             if stop.is_set():
@@ -242,6 +253,17 @@ def _replay_all(
             if result.partial:
                 break
     return results
+
+
+def _step_costs(cost: PointsCost | RooflineCost, plan: ReplayPlan) -> list[float]:
+    """Milliseconds of a request's share of a step by its draft tokens, when all requests in flight
+    draft alike and their contexts are of average length."""
+    at_once = plan.concurrency
+    context = sum(len(turn.prompt) for s in plan.sessions for turn in s.turns) / len(plan.turns)
+    return [
+        float(cost.step_ms(at_once * (1 + drafted), context, at_once)) / at_once
+        for drafted in range(MAX_NODES + 1)
+    ]
 
 
 def _bar(progress: Progress, task: Any, sessions: int) -> Callable[[int, int], None]:
