@@ -101,15 +101,16 @@ class Counts:
                 return m
         return 0
 
-    def best(self, string: tuple[int, ...], width: int = 3) -> list[tuple[int, float]]:
-        """The most frequent symbols after a string (ties: the latest first), with their share."""
+    def best(self, string: tuple[int, ...], width: int = 3) -> list[tuple[int, int, int]]:
+        """The most frequent symbols after a string (ties: the latest first), with their count and
+        the string's."""
         ranked = sorted(
             self.next.get(string, ()),
             key=lambda symbol: (self.count[(*string, symbol)], self.latest[(*string, symbol)]),
             reverse=True,
         )
         here = self.count[string]
-        return [(s, self.count[(*string, s)] / here) for s in ranked[:width]]
+        return [(s, self.count[(*string, s)], here) for s in ranked[:width]]
 
 
 @dataclass
@@ -144,9 +145,13 @@ def naive_draft(
         most = min(num_speculative_tokens, int(max_spec_factor * m + max_spec_offset + 1e-6))
         found = _grow(tree, counts, string, most, min_token_prob, as_tree)
         found.match_len = m
-        if sum(found.probs) > sum(best.probs) + 1e-9:
+        if _score(found) > _score(best):
             best = found
     return best
+
+
+def _score(draft: NaiveDraft) -> float:
+    return float(sum(float(np.float32(p)) for p in draft.probs))
 
 
 def _grow(
@@ -161,9 +166,9 @@ def _grow(
     pool: list[tuple[float, int, int, tuple[int, ...]]] = []
 
     def push(string: tuple[int, ...], parent: int, reach: float) -> None:
-        for symbol, share in _continuations(tree, counts, string):
+        for symbol, count, total in _continuations(tree, counts, string):
             if symbol != END:
-                pool.append((reach * share, symbol, parent, string))
+                pool.append((reach * count / total, symbol, parent, string))
 
     push(start, -1, 1.0)
     while pool and len(draft.tokens) < most:
@@ -185,7 +190,7 @@ def _grow(
 
 def _continuations(
     tree: NaiveTree, counts: Counts, string: tuple[int, ...]
-) -> list[tuple[int, float]]:
+) -> list[tuple[int, int, int]]:
     """Within a window by counts; past its end by the text that follows its latest occurrence."""
     if len(string) < tree.depth:
         return counts.best(string)
@@ -194,7 +199,7 @@ def _continuations(
     at = start + len(string)
     stop = next(end for first, end in tree.sequences[key].blocks if end >= start + tree.depth)
     if at < stop or (at == stop == len(tree.sequences[key].tokens) and at < len(symbols)):
-        return [(symbols[at], 1.0)]
+        return [(symbols[at], 1, 1)]
     return []
 
 
