@@ -14,14 +14,21 @@ from suffixspec_engine.sampling.contract import (
     Verdict,
 )
 from suffixspec_engine.sampling.params import SamplingParams
+from suffixspec_engine.sampling.randomness import draw_draft_token
+from suffixspec_engine.sampling.stopping import IncrementalDetokenizer
+from suffixspec_engine.sampling.verify import verify, verify_batch
 
 __all__ = [
     "Detokenizer",
     "FinishReason",
     "GrammarMatcher",
+    "IncrementalDetokenizer",
     "Method",
     "RowState",
     "SamplingParams",
     "TokenLogprobs",
     "Verdict",
+    "draw_draft_token",
+    "verify",
+    "verify_batch",
 ]

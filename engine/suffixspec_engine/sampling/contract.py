@@ -20,7 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from suffixspec_engine.sampling.params import SamplingParams
@@ -42,8 +43,8 @@ FinishReason = Literal["stop", "length", "error"]
 class GrammarMatcher(Protocol):
     """Where a request stands in its grammar. ``verify`` leaves it where it found it."""
 
-    def allowed(self, vocab_size: int) -> Tensor | None:
-        """``(vocab_size,)`` bool on the CPU, true where the next token may be; ``None``: all."""
+    def allowed(self, vocab_size: int) -> NDArray[np.bool_] | None:
+        """``(vocab_size,)``, true for each token that may come next; ``None``: every token."""
 
     def accept(self, token_id: int) -> bool:
         """Move on by one token; false, with nothing changed, if the grammar forbids it."""
@@ -92,7 +93,8 @@ class Verdict:
             ones, then the one the target model added. A request that finishes on an accepted draft
             token gets no added one, so ``len(token_ids) - len(accepted)`` is 1 or 0.
         finish_reason: why the request ends with the last of ``token_ids``; ``None`` if it goes on.
-            ``"error"``: its logits were not numbers; ``stop_reason`` says so, no token is gained.
+            ``"error"``: it cannot be verified (logits that are no numbers, say); ``stop_reason`` says
+        why, no token is gained.
         stop_reason: the stop token id or the stop string that ended it; ``None`` for the model's
             own end-of-sequence token, as in vLLM.
         num_visible: how many of ``token_ids`` belong to the text: all, or all but a stop token.
@@ -129,15 +131,15 @@ class RowState:
         text: the output's text so far, kept only where there is a detokenizer.
     """
 
-    prompt_token_ids: Sequence[int]
+    prompt_token_ids: Sequence[int] | NDArray[np.int32]
     seed: int = 0
     eos_token_ids: frozenset[int] = frozenset()
     max_total_tokens: int | None = None
     detokenizer: Detokenizer | None = None
     output_token_ids: list[int] = field(default_factory=list)
     text: str = ""
-    _prompt_seen: Tensor | None = field(default=None, repr=False)
-    _output_counts: Tensor | None = field(default=None, repr=False)
+    _prompt_seen: NDArray[np.bool_] | None = field(default=None, repr=False)
+    _output_counts: NDArray[np.int32] | None = field(default=None, repr=False)
 
     @property
     def position(self) -> int:
@@ -186,22 +188,18 @@ class RowState:
             self.text = self.text[: verdict.text_end]
         return self.text[before:]
 
-    def output_counts(self, like: Tensor) -> Tensor:
-        """``(vocab,)`` int32: how often each token was put out. Built once, then kept current."""
+    def output_counts(self, vocab_size: int) -> NDArray[np.int32]:
+        """``(vocab_size,)``: how often each token was put out. Built once, then kept current."""
         if self._output_counts is None:
-            self._output_counts = torch.zeros(like.shape[-1], dtype=torch.int32, device=like.device)
-            if self.output_token_ids:
-                ids = torch.tensor(self.output_token_ids, device=like.device)
-                self._output_counts.index_add_(0, ids, torch.ones_like(ids, dtype=torch.int32))
+            ids = np.asarray(self.output_token_ids, np.int64)
+            self._output_counts = np.bincount(ids, minlength=vocab_size).astype(np.int32)
         return self._output_counts
 
-    def prompt_seen(self, like: Tensor) -> Tensor:
-        """``(vocab,)`` bool: the tokens of the prompt. Built once."""
+    def prompt_seen(self, vocab_size: int) -> NDArray[np.bool_]:
+        """``(vocab_size,)``: which tokens the prompt holds. Built once."""
         if self._prompt_seen is None:
-            self._prompt_seen = torch.zeros(like.shape[-1], dtype=torch.bool, device=like.device)
-            if len(self.prompt_token_ids):
-                ids = torch.as_tensor(self.prompt_token_ids, dtype=torch.int64, device=like.device)
-                self._prompt_seen[ids] = True
+            self._prompt_seen = np.zeros(vocab_size, np.bool_)
+            self._prompt_seen[np.asarray(self.prompt_token_ids, np.int64)] = True
         return self._prompt_seen
 
 
@@ -263,9 +261,9 @@ class VerifyBatch(Protocol):
             grammars: by request index, where there is one.
 
         Returns:
-            A verdict per request. A request whose logits are not numbers gets the finish reason
-            ``"error"``; the others are not touched by it.
+            A verdict per request. What :func:`verify` would raise for a request becomes its finish
+            reason ``"error"``; the others are not touched by it.
 
         Raises:
-            InputError: shapes do not fit each other.
+            InputError: the logits have another number of rows than the drafts need.
         """
