@@ -36,7 +36,7 @@ BAD_KIDS, BAD_REACH, BAD_HASH = 9, 10, 11
 
 
 @kernel
-def _check_edge(tree, v, child, token, sums, kids, reached):  # type: ignore[no-untyped-def]
+def _check_edge(tree, v, child, token, sums, kids, reached):
     """One parent-child edge; adds to the parent's sum and marks the child as reached."""
     head, text, nodes, leaves, _, _ = tree
     if child == 0 or child >= head[H_N_NODES] or ~child >= head[H_N_LEAVES]:
@@ -65,13 +65,13 @@ def _check_edge(tree, v, child, token, sums, kids, reached):  # type: ignore[no-
 
 
 @kernel
-def _is_inline(nodes, v, token):  # type: ignore[no-untyped-def]
+def _is_inline(nodes, v, token):
     """Whether an edge stands in the node's row."""
     return nodes[v, T0] == token or nodes[v, T0 + 1] == token or nodes[v, T0 + 2] == token
 
 
 @kernel
-def _check_inline(tree, sums, kids, reached):  # type: ignore[no-untyped-def]
+def _check_inline(tree, sums, kids, reached):
     """The children that stand in the nodes' rows, and their order."""
     head, _, nodes, leaves, _, _ = tree
     for v in range(head[H_N_NODES]):
@@ -90,7 +90,7 @@ def _check_inline(tree, sums, kids, reached):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _check_hashed(tree, sums, kids, reached):  # type: ignore[no-untyped-def]
+def _check_hashed(tree, sums, kids, reached):
     """The children in the hash. An entry of a token that stands inline is stale, and allowed."""
     head, _, nodes, leaves, keys, ids = tree
     filled = 0
@@ -117,7 +117,7 @@ def _check_hashed(tree, sums, kids, reached):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _check_nodes(tree, sums, kids):  # type: ignore[no-untyped-def]
+def _check_nodes(tree, sums, kids):
     """Counts, numbers of children and suffix links of every node."""
     head, text, nodes, _, _, _ = tree
     for v in range(head[H_N_NODES]):
@@ -137,7 +137,7 @@ def _check_nodes(tree, sums, kids):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def check_tree(table, row):  # type: ignore[no-untyped-def]
+def check_tree(table, row):
     """``(code, place)``: ``OK``, or the first broken invariant and the node or slot it is at."""
     tree = view(table, row)
     head, _, nodes, leaves, _, _ = tree
@@ -167,7 +167,7 @@ def check_tree(table, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def missing_links(table, row):  # type: ignore[no-untyped-def]
+def missing_links(table, row):
     """How many nodes have no suffix link (possible only where sequences were still open)."""
     head, _, nodes, _, _, _ = view(table, row)
     missing = 0

@@ -31,7 +31,7 @@ CURSOR = 6
 
 
 @kernel
-def longest_suffix(text, nodes, leaves, keys, ids, base, length):  # type: ignore[no-untyped-def]
+def longest_suffix(text, nodes, leaves, keys, ids, base, length):
     """The place of the longest suffix in the tree of the ``length`` tokens at text position
     ``base``, searched from the root. O(length squared) at worst, and hardly ever needed."""
     while length > 0:
@@ -59,7 +59,7 @@ def longest_suffix(text, nodes, leaves, keys, ids, base, length):  # type: ignor
 
 
 @kernel(forceinline=True)
-def shorten(head, text, nodes, leaves, keys, ids, v, c, d):  # type: ignore[no-untyped-def]
+def shorten(head, text, nodes, leaves, keys, ids, v, c, d):
     """Drop the first token of the string at a place: its suffix link. Amortised O(1).
 
     Returns ``(node, child, depth)`` of the longest proper suffix that is in the tree; it is shorter
@@ -104,7 +104,7 @@ def shorten(head, text, nodes, leaves, keys, ids, v, c, d):  # type: ignore[no-u
 
 
 @kernel(forceinline=True)
-def refresh(head, text, nodes, leaves, keys, ids, cursor):  # type: ignore[no-untyped-def]
+def refresh(head, text, nodes, leaves, keys, ids, cursor):
     """Look again at the edge below a cursor's node: insertions may have split it. O(splits)."""
     if cursor[K_SEEN] == np.int32(head[H_WINDOWS]):
         return
@@ -124,7 +124,7 @@ def refresh(head, text, nodes, leaves, keys, ids, cursor):  # type: ignore[no-un
 
 
 @kernel(forceinline=True)
-def advance(head, text, nodes, leaves, keys, ids, cursor, token):  # type: ignore[no-untyped-def]
+def advance(head, text, nodes, leaves, keys, ids, cursor, token):
     """Append one token to the context. Amortised O(1) hash steps."""
     refresh(head, text, nodes, leaves, keys, ids, cursor)
     v, c, d = cursor[K_NODE], cursor[K_CHILD], np.int64(cursor[K_DEPTH])

@@ -65,7 +65,7 @@ _SESSION, _GLOBAL = int(Source.SESSION), int(Source.GLOBAL)
 
 
 @kernel(forceinline=True)
-def _last_tokens(request, text, n, node, out):  # type: ignore[no-untyped-def]
+def _last_tokens(request, text, n, node, out):
     """The last tokens at a draft node (0: the context), the latest first."""
     i = 0
     while i < HASHED and node > 0:
@@ -80,7 +80,7 @@ def _last_tokens(request, text, n, node, out):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def _start(session, world, request, settings, places):  # type: ignore[no-untyped-def]
+def _start(session, world, request, settings, places):
     """Fill the context's places; returns the match length."""
     match = levels(session, request[R_OWN : R_OWN + CURSOR], places, 0)
     for k in range(LEVELS, TAIL):
@@ -91,7 +91,7 @@ def _start(session, world, request, settings, places):  # type: ignore[no-untype
 
 
 @kernel(forceinline=True)
-def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights, scratch):  # type: ignore[no-untyped-def]
+def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights, scratch):
     """Put a draft node's candidates into the pool; returns its new size."""
     places, ids, probs, votes, vote_cells, tokens, cells, last, depths = scratch
     _last_tokens(request, session[1], session[0][H_N_TEXT], node, last)
@@ -120,7 +120,7 @@ def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights,
 
 
 @kernel
-def draft(session, world, request, budget, settings, blocked, odds, weights, out):  # type: ignore[no-untyped-def]
+def draft(session, world, request, budget, settings, blocked, odds, weights, out):
     """Draft for one request; returns ``(nodes, match length)``.
 
     ``out`` is ``(at, tokens, parents, probs, sources, scratch)``, to be written from ``at``. Nodes
@@ -131,10 +131,14 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
     request[R_DRAFTED] = 0
     request[R_EXPANDED] = 0
     match = _start(session, world, request, settings, places)
-    most = min(budget, settings[S_TOKENS], settings[S_FACTOR] * match + settings[S_OFFSET])
+    bound = np.floor(settings[S_FACTOR] * match + settings[S_OFFSET] + 1e-6)
+    most = min(budget, settings[S_TOKENS], bound)
     deepest = request[R_LEFT] - 1
     if match < settings[S_MIN_MATCH] or match == 0 or most < 1 or deepest < 1:
         return 0, match
+    for k in range(SLOTS):  # nor may a shorter match beside the longest one have a say
+        if places[0, k, P_LENGTH] < settings[S_MIN_MATCH]:
+            places[0, k, P_LENGTH] = 0
     node = 0
     n = 0
     pooled = 0
@@ -185,7 +189,7 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
 
 
 @kernel(inline="always")
-def _worth(probs, first, n, settings, rate):  # type: ignore[no-untyped-def]
+def _worth(probs, first, n, settings, rate):
     """The size, at most ``n``, at which a draft gains most over what its time is worth.
 
     Nodes stand in falling order of probability, so the first ones are always the best ones.
@@ -203,7 +207,7 @@ def _worth(probs, first, n, settings, rate):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def _best(probs, n):  # type: ignore[no-untyped-def]
+def _best(probs, n):
     """The most probable of the pool; the earliest among equals."""
     best = 0
     for i in range(1, n):
@@ -213,7 +217,7 @@ def _best(probs, n):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def _move(pool, to, origin):  # type: ignore[no-untyped-def]
+def _move(pool, to, origin):
     """Copy one row of the pool; by elements, since a slice would be checked for overlap."""
     pool[to, 0] = pool[origin, 0]
     pool[to, 1] = pool[origin, 1]
@@ -221,7 +225,7 @@ def _move(pool, to, origin):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def _backer(places, node, votes, token):  # type: ignore[no-untyped-def]
+def _backer(places, node, votes, token):
     """The memory whose longest match proposes a candidate; the session's own on a tie."""
     own = 0
     world = 0
@@ -237,7 +241,7 @@ def _backer(places, node, votes, token):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def _keep_votes(request, at, found, by_length, last, tokens, cells):  # type: ignore[no-untyped-def]
+def _keep_votes(request, at, found, by_length, last, tokens, cells):
     """Keep a node's votes in the request row, for training once the truth is known."""
     request[at + V_COUNT] = found
     request[at + V_SET] = by_length
@@ -265,7 +269,7 @@ SCRATCH = sum(_SHAPES)  # int32 words that :func:`draft` works in
 
 
 @kernel
-def scratch_views(address):  # type: ignore[no-untyped-def]
+def scratch_views(address):
     """Working memory of :func:`draft` over ``SCRATCH`` words at an address.
 
     Views of plain memory carry no reference counts, which a tight loop would pay for.

@@ -71,7 +71,7 @@ MAX_TAIL_MATCH = 32
 
 
 @kernel(inline="always")
-def length_bucket(length):  # type: ignore[no-untyped-def]
+def length_bucket(length):
     """0-10: 1, 2, 3, 4, 5-6, 7-8, 9-12, 13-16, 17-24, 25-64, longer."""
     if length <= 4:
         return max(length, 1) - 1
@@ -85,7 +85,7 @@ def length_bucket(length):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def _count_bucket(count):  # type: ignore[no-untyped-def]
+def _count_bucket(count):
     """0-5: 1, 2, 3-4, 5-8, 9-32, more."""
     if count <= 2:
         return count - 1
@@ -95,7 +95,7 @@ def _count_bucket(count):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def _share_bucket(count, total):  # type: ignore[no-untyped-def]
+def _share_bucket(count, total):
     """1-6: under 10, 25, 50, 75, 95 %, more. (0 is "not seen here".)"""
     share = np.float32(count) / np.float32(total)
     if share < 0.25:
@@ -106,7 +106,7 @@ def _share_bucket(count, total):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
+def levels(tree, cursor, places, first):
     """Fill the places of one memory from a request's cursor; returns the longest match length."""
     head, text, nodes, leaves, keys, ids = tree
     for j in range(LEVELS):
@@ -128,7 +128,7 @@ def levels(tree, cursor, places, first):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def _put(nodes, leaves, places, node, slot, v, c, d, length):  # type: ignore[no-untyped-def]
+def _put(nodes, leaves, places, node, slot, v, c, d, length):
     """Write a place, with what is needed of the edge it lies on."""
     places[node, slot, P_NODE] = v
     places[node, slot, P_CHILD] = c
@@ -145,7 +145,7 @@ def _put(nodes, leaves, places, node, slot, v, c, d, length):  # type: ignore[no
 
 
 @kernel(forceinline=True)
-def tail_place(head, text, places):  # type: ignore[no-untyped-def]
+def tail_place(head, text, places):
     """Fill the tail's place: the longest (then latest) repeat of the context's end that the tree
     does not hold yet. Returns its length. O(D) plus the matched lengths, which are capped."""
     places[0, TAIL, P_LENGTH] = 0
@@ -174,7 +174,7 @@ def tail_place(head, text, places):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def _collect(tree, places, node, slot, tokens, cells):  # type: ignore[no-untyped-def]
+def _collect(tree, places, node, slot, tokens, cells):
     """The votes of one tree place: up to three tokens with their cells, and in ``cells[slot, 3]``
     the cell of every other token."""
     _, text, nodes, leaves, _, _ = tree
@@ -203,14 +203,14 @@ def _collect(tree, places, node, slot, tokens, cells):  # type: ignore[no-untype
 
 
 @kernel(inline="always")
-def _mixed(a, b):  # type: ignore[no-untyped-def]
+def _mixed(a, b):
     """Hash a token into a running hash."""
     h = (a ^ np.uint64(np.uint32(b))) * np.uint64(0x9E3779B97F4A7C15)
     return h ^ (h >> np.uint64(32))
 
 
 @kernel(forceinline=True)
-def gather(session, world, places, node, last, blocked, tokens, cells, votes, vote_cells):  # type: ignore[no-untyped-def]
+def gather(session, world, places, node, last, blocked, tokens, cells, votes, vote_cells):
     """Candidates for the next token after a draft node, each with its cell in every slot.
 
     Args:
@@ -273,7 +273,7 @@ def gather(session, world, places, node, last, blocked, tokens, cells, votes, vo
 
 
 @kernel(forceinline=True)
-def _step(tree, places, node, out, k, token):  # type: ignore[no-untyped-def]
+def _step(tree, places, node, out, k, token):
     """Move a tree place by one token to draft node ``out``, if the token follows it."""
     _, text, nodes, leaves, keys, ids = tree
     v, c, d = places[node, k, P_NODE], places[node, k, P_CHILD], places[node, k, P_DEPTH]
@@ -301,7 +301,7 @@ def _step(tree, places, node, out, k, token):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def follow(session, world, places, node, out, token, beyond):  # type: ignore[no-untyped-def]
+def follow(session, world, places, node, out, token, beyond):
     """Fill the places of draft node ``out``, the child of ``node`` by ``token``. With ``beyond`` a
     place in a leaf goes on in the text when the tree's depth is passed."""
     for k in range(SLOTS):

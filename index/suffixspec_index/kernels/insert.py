@@ -59,7 +59,7 @@ from suffixspec_index.kernels.layout import (
 
 
 @kernel(inline="always")
-def _swap(nodes, v, a):  # type: ignore[no-untyped-def]
+def _swap(nodes, v, a):
     """Exchange the inline children at column ``a`` and the one before it."""
     child, token = nodes[v, a], nodes[v, a + 3]
     nodes[v, a], nodes[v, a + 3] = nodes[v, a - 1], nodes[v, a + 2]
@@ -67,7 +67,7 @@ def _swap(nodes, v, a):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def _promote(head, nodes, leaves, keys, ids, v, x, token):  # type: ignore[no-untyped-def]
+def _promote(head, nodes, leaves, keys, ids, v, x, token):
     """Restore the order of ``v``'s inline children after ``x`` (not the first) was counted."""
     count = count_of(nodes, leaves, x)
     at = C0
@@ -89,7 +89,7 @@ def _promote(head, nodes, leaves, keys, ids, v, x, token):  # type: ignore[no-un
 
 
 @kernel(forceinline=True)
-def _bump(head, text, nodes, leaves, keys, ids, v, x, s):  # type: ignore[no-untyped-def]
+def _bump(head, text, nodes, leaves, keys, ids, v, x, s):
     """Count window ``s`` in every node from ``v`` (parent of the counted ``x``) to the root."""
     while v != ROOT:
         nodes[v, COUNT] += 1
@@ -103,7 +103,7 @@ def _bump(head, text, nodes, leaves, keys, ids, v, x, s):  # type: ignore[no-unt
 
 
 @kernel(forceinline=True)
-def _add_child(head, nodes, keys, ids, v, token, child):  # type: ignore[no-untyped-def]
+def _add_child(head, nodes, keys, ids, v, token, child):
     """Give ``v`` a new child; the order of the row is restored by the following bump."""
     kids = nodes[v, KIDS]
     if kids < INLINE:
@@ -115,7 +115,7 @@ def _add_child(head, nodes, keys, ids, v, token, child):  # type: ignore[no-unty
 
 
 @kernel(inline="always")
-def _replace_child(head, nodes, keys, ids, v, token, child):  # type: ignore[no-untyped-def]
+def _replace_child(head, nodes, keys, ids, v, token, child):
     """Let ``v``'s edge by ``token`` lead to another child."""
     if nodes[v, T0] == token:
         nodes[v, C0] = child
@@ -128,7 +128,7 @@ def _replace_child(head, nodes, keys, ids, v, token, child):  # type: ignore[no-
 
 
 @kernel(inline="always")
-def _new_leaf(head, leaves, s):  # type: ignore[no-untyped-def]
+def _new_leaf(head, leaves, s):
     """A leaf for window ``s``; returns its child id."""
     number = head[H_N_LEAVES]
     head[H_N_LEAVES] = number + 1
@@ -138,7 +138,7 @@ def _new_leaf(head, leaves, s):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def _split(head, text, nodes, leaves, keys, ids, v, c, s, h):  # type: ignore[no-untyped-def]
+def _split(head, text, nodes, leaves, keys, ids, v, c, s, h):
     """Break the edge from ``v`` to ``c`` at depth ``h``; returns the node made there."""
     p = np.int32(head[H_N_NODES])
     head[H_N_NODES] += 1
@@ -161,7 +161,7 @@ def _split(head, text, nodes, leaves, keys, ids, v, c, s, h):  # type: ignore[no
 
 
 @kernel(inline="always")
-def has_room(head):  # type: ignore[no-untyped-def]
+def has_room(head):
     """Whether one more window fits: a node, a leaf, and a hash entry for every node of a path."""
     return (
         head[H_N_NODES] < head[H_NODE_CAP]
@@ -171,7 +171,7 @@ def has_room(head):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def _rescan(text, nodes, leaves, keys, ids, v, s, m, careful):  # type: ignore[no-untyped-def]
+def _rescan(text, nodes, leaves, keys, ids, v, s, m, careful):
     """Go down from ``v`` to depth ``m`` of window ``s``, known to be in the tree.
 
     Returns ``(node, child, depth)``: the last node at or above the depth and the edge it lies on
@@ -202,7 +202,7 @@ def _rescan(text, nodes, leaves, keys, ids, v, s, m, careful):  # type: ignore[n
 
 
 @kernel(forceinline=True)
-def _scan(text, nodes, leaves, keys, ids, v, c, h, s, e):  # type: ignore[no-untyped-def]
+def _scan(text, nodes, leaves, keys, ids, v, c, h, s, e):
     """Follow window ``s`` (ending at ``e``) from a place in the tree as far as it is known.
 
     Returns ``(node, child, depth)`` as ``_rescan`` does; ``child`` is 0 where the window leaves
@@ -226,7 +226,7 @@ def _scan(text, nodes, leaves, keys, ids, v, c, h, s, e):  # type: ignore[no-unt
 
 
 @kernel
-def insert_windows(table, row, stop, careful):  # type: ignore[no-untyped-def]
+def insert_windows(table, row, stop, careful):
     """Insert windows from the tree's next start up to ``stop`` (exclusive), while there is room.
 
     Returns the next start: less than ``stop`` means that arrays must grow first. Resumes where the
@@ -277,7 +277,7 @@ def insert_windows(table, row, stop, careful):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def insert_text(table, row, tokens, end, careful):  # type: ignore[no-untyped-def]
+def insert_text(table, row, tokens, end, careful):
     """Append a piece of text and insert its windows while there is room.
 
     Returns -1 where the text itself has no room (nothing was changed), else how many windows are

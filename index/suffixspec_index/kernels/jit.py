@@ -29,7 +29,7 @@ def sources_digest() -> str:
     return digest.hexdigest()
 
 
-class _StampedCache(FunctionCache):  # type: ignore[misc]
+class _StampedCache(FunctionCache):
     """Numba's cache with the digest of all kernel sources in its stamp."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

@@ -64,12 +64,12 @@ EMPTY_KEY = -1
 BURST = 16
 
 
-def _pointer_to(element):  # type: ignore[no-untyped-def]
+def _pointer_to(element):
     """An intrinsic that reinterprets an integer as a pointer to ``element``."""
 
-    @intrinsic  # type: ignore[untyped-decorator]
-    def pointer(typingctx, address):  # type: ignore[no-untyped-def]
-        def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+    @intrinsic
+    def pointer(typingctx, address):
+        def codegen(context, builder, signature, args):
             return builder.inttoptr(args[0], context.get_value_type(types.CPointer(element)))
 
         return types.CPointer(element)(types.int64), codegen
@@ -85,7 +85,7 @@ pointer_u8 = _pointer_to(types.uint8)
 
 
 @kernel(inline="always")
-def view(table, row):  # type: ignore[no-untyped-def]
+def view(table, row):
     """The tree of a row: ``(header, text, nodes, leaves, keys, ids)`` as arrays without a copy."""
     head = table[row]
     text = carray(pointer_i32(head[H_TEXT]), (head[H_TEXT_CAP],))
@@ -97,7 +97,7 @@ def view(table, row):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def slot_of(key, capacity):  # type: ignore[no-untyped-def]
+def slot_of(key, capacity):
     """Home slot of a key: Fibonacci hashing, then range reduction by a high multiply, so that
     the table need not be a power of two (Lemire, "Fast random integer generation", 2019)."""
     mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
@@ -107,7 +107,7 @@ def slot_of(key, capacity):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def hash_get(keys, ids, node, token):  # type: ignore[no-untyped-def]
+def hash_get(keys, ids, node, token):
     """The child of ``node`` by ``token`` among the hashed ones, 0 for none. Expected O(1)."""
     capacity = keys.shape[0]
     key = (np.int64(node) << 32) | np.int64(np.uint32(token))
@@ -124,7 +124,7 @@ def hash_get(keys, ids, node, token):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def hash_put(head, keys, ids, node, token, child):  # type: ignore[no-untyped-def]
+def hash_put(head, keys, ids, node, token, child):
     """Insert or overwrite. The caller has made room. Expected O(1)."""
     capacity = keys.shape[0]
     key = (np.int64(node) << 32) | np.int64(np.uint32(token))
@@ -140,7 +140,7 @@ def hash_put(head, keys, ids, node, token, child):  # type: ignore[no-untyped-de
 
 
 @kernel
-def rehash(old_keys, old_ids, keys, ids):  # type: ignore[no-untyped-def]
+def rehash(old_keys, old_ids, keys, ids):
     """Move every entry into larger, empty arrays. O(capacity)."""
     capacity = keys.shape[0]
     for i in range(old_keys.shape[0]):
@@ -156,7 +156,7 @@ def rehash(old_keys, old_ids, keys, ids):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def child_of(nodes, keys, ids, node, token):  # type: ignore[no-untyped-def]
+def child_of(nodes, keys, ids, node, token):
     """The child of ``node`` whose edge starts with ``token``, 0 for none."""
     if nodes[node, T0] == token:
         return nodes[node, C0]
@@ -170,7 +170,7 @@ def child_of(nodes, keys, ids, node, token):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def pos_of(nodes, leaves, child):  # type: ignore[no-untyped-def]
+def pos_of(nodes, leaves, child):
     """Most recent text position of a child's string."""
     if child > 0:
         return nodes[child, POS]
@@ -178,7 +178,7 @@ def pos_of(nodes, leaves, child):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def count_of(nodes, leaves, child):  # type: ignore[no-untyped-def]
+def count_of(nodes, leaves, child):
     """Windows through a child."""
     if child > 0:
         return nodes[child, COUNT]

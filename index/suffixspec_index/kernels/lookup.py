@@ -29,7 +29,7 @@ from suffixspec_index.kernels.layout import (
 
 
 @kernel
-def count_string(table, row, tokens):  # type: ignore[no-untyped-def]
+def count_string(table, row, tokens):
     """How many windows start with ``tokens`` (fewer than or exactly D of them). O(len)."""
     _, text, nodes, leaves, keys, ids = view(table, row)
     v = np.int32(ROOT)
@@ -54,7 +54,7 @@ def count_string(table, row, tokens):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def longest_match(table, row, tokens):  # type: ignore[no-untyped-def]
+def longest_match(table, row, tokens):
     """The cursor of a context: its longest suffix in the tree, at most D - 1 tokens. Amortised
     O(len)."""
     head, text, nodes, leaves, keys, ids = view(table, row)
@@ -65,7 +65,7 @@ def longest_match(table, row, tokens):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _push(tree, pool, probs, n, v, c, d, parent, reach):  # type: ignore[no-untyped-def]
+def _push(tree, pool, probs, n, v, c, d, parent, reach):
     """Add the continuations of a place to the pool; returns the new size."""
     _, text, nodes, leaves, _, _ = tree
     if c != 0:
@@ -88,7 +88,7 @@ def _push(tree, pool, probs, n, v, c, d, parent, reach):  # type: ignore[no-unty
 
 
 @kernel
-def _draft_from(tree, place, most, min_prob, as_tree, tokens, parents, probs):  # type: ignore[no-untyped-def]
+def _draft_from(tree, place, most, min_prob, as_tree, tokens, parents, probs):
     """Best-first draft from one place by products of count ratios; returns its size."""
     _, _, nodes, _, _, _ = tree
     pool = np.empty((3 * (most + 1), 5), np.int32)
@@ -120,7 +120,7 @@ def _draft_from(tree, place, most, min_prob, as_tree, tokens, parents, probs):  
 
 
 @kernel
-def frequency_draft(  # type: ignore[no-untyped-def]
+def frequency_draft(
     table, row, cursor, budget, factor, offset, min_prob, min_match, as_tree, tokens, parents, probs
 ):
     """The draft of the best score (sum of probabilities) over all match lengths.

@@ -29,13 +29,13 @@ CELL_MEAN, CELL_SEEN = 0, 1  # columns of the cells; their log-odds are an array
 
 
 @kernel(inline="always")
-def squash(x):  # type: ignore[no-untyped-def]
+def squash(x):
     """The logistic function."""
     return np.float32(1.0) / (np.float32(1.0) + np.exp(-x))
 
 
 @kernel(inline="always")
-def _length_class(length):  # type: ignore[no-untyped-def]
+def _length_class(length):
     """0-3: none, 1-2, 3-6, longer."""
     if length <= 2:
         return 0 if length == 0 else 1
@@ -43,7 +43,7 @@ def _length_class(length):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def weight_set(places, node, depth):  # type: ignore[no-untyped-def]
+def weight_set(places, node, depth):
     """The weight set chosen by both memories' match lengths and the draft depth."""
     late = 0 if depth == 0 else (1 if depth < 3 else 2)
     own = _length_class(places[node, 0, P_LENGTH])
@@ -51,7 +51,7 @@ def weight_set(places, node, depth):  # type: ignore[no-untyped-def]
 
 
 @kernel(forceinline=True)
-def log_odds(odds, weights, by_length, last, token, cells, i):  # type: ignore[no-untyped-def]
+def log_odds(odds, weights, by_length, last, token, cells, i):
     """Log-odds that candidate ``i``, with its row of ``cells``, is accepted."""
     a = by_length
     b = SET_BY_TOKEN + last % TOKEN_SETS
@@ -65,7 +65,7 @@ def log_odds(odds, weights, by_length, last, token, cells, i):  # type: ignore[n
 
 
 @kernel(forceinline=True)
-def learn(  # type: ignore[no-untyped-def]
+def learn(
     cell_table, odds, weights, by_length, last, tokens, chances, cells, n, truth, rate, memory
 ):
     """Train on one draft node: ``n`` candidates, of which at most one was the ``truth``.

@@ -74,7 +74,7 @@ WORLD = 0  # the global tree's row
 
 
 @kernel(inline="always")
-def _model(context):  # type: ignore[no-untyped-def]
+def _model(context):
     """The learned tables: cells, their log-odds, weights."""
     return (
         carray(pointer_f32(context[X_CELLS]), (CELLS, 2)),
@@ -84,7 +84,7 @@ def _model(context):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def propose_batch(context, rows, limits, offsets, tokens, parents, probs, sources, matches):  # type: ignore[no-untyped-def]
+def propose_batch(context, rows, limits, offsets, tokens, parents, probs, sources, matches):
     """Draft for requests ``rows`` with at most ``limits`` nodes each, into ragged arrays.
 
     The ragged arrays must hold the sum of the limits (each capped at ``MAX_NODES``); ``offsets`` is
@@ -122,7 +122,7 @@ def propose_batch(context, rows, limits, offsets, tokens, parents, probs, source
 
 
 @kernel
-def _learn_from(request, tokens, first, last, model, rate, memory):  # type: ignore[no-untyped-def]
+def _learn_from(request, tokens, first, last, model, rate, memory):
     """Train on the draft nodes that the verified tokens went through."""
     cell_table, odds, weights = model
     drafted, expanded = request[R_DRAFTED], request[R_EXPANDED]
@@ -161,7 +161,7 @@ def _learn_from(request, tokens, first, last, model, rate, memory):  # type: ign
 
 
 @kernel
-def advance_batch(context, rows, tokens, offsets):  # type: ignore[no-untyped-def]
+def advance_batch(context, rows, tokens, offsets):
     """Give requests ``rows`` the tokens they gained.
 
     Returns -1, or the first row whose session tree must grow before anything can be done; then
@@ -216,7 +216,7 @@ def advance_batch(context, rows, tokens, offsets):  # type: ignore[no-untyped-de
 
 
 @kernel
-def warm_cursor(table, row, cursor, tokens):  # type: ignore[no-untyped-def]
+def warm_cursor(table, row, cursor, tokens):
     """Set a cursor to the longest match of ``tokens`` (no more than D - 1 of them)."""
     head, text, nodes, leaves, keys, ids = view(table, row)
     cursor[:] = 0
@@ -225,7 +225,7 @@ def warm_cursor(table, row, cursor, tokens):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def match_length(table, row, tokens):  # type: ignore[no-untyped-def]
+def match_length(table, row, tokens):
     """How many last ``tokens`` are in a tree, at most D - 1."""
     cursor = np.zeros(CURSOR, np.int32)
     warm_cursor(table, row, cursor, tokens)
