@@ -93,8 +93,8 @@ class Verdict:
             ones, then the one the target model added. A request that finishes on an accepted draft
             token gets no added one, so ``len(token_ids) - len(accepted)`` is 1 or 0.
         finish_reason: why the request ends with the last of ``token_ids``; ``None`` if it goes on.
-            ``"error"``: it cannot be verified (logits that are no numbers, say); ``stop_reason`` says
-        why, no token is gained.
+            ``"error"``: it cannot be verified (logits that are no numbers, say); ``stop_reason``
+            says why, no token is gained.
         stop_reason: the stop token id or the stop string that ended it; ``None`` for the model's
             own end-of-sequence token, as in vLLM.
         num_visible: how many of ``token_ids`` belong to the text: all, or all but a stop token.
