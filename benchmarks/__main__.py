@@ -97,7 +97,7 @@ def _parser(known: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write header and rows as JSON")
     parser.add_argument("--repeats", type=int, default=5, help="rounds per timing (default: 5)")
     parser.add_argument(
-        "--figures", type=Path, default=Context().figures, help="folder for plots (default: out)"
+        "--figures", type=Path, default=Context().figures, help="folder for images (default: out)"
     )
     parser.add_argument(
         "--quick", action="store_true", help="less data and fewer settings: a smoke test"

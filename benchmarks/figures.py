@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 
-def write_figure(figure: Any, path: Path, say: Callable[[str], None]) -> list[Path]:
-    """Write ``path`` with ``.html`` and, if possible, ``.png``. Returns what was written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page = path.with_suffix(".html")
+def write_figure(figure: Any, page: Path, image: Path, say: Callable[[str], None]) -> list[Path]:
+    """Write ``page`` (HTML) and, if possible, ``image`` (PNG). Returns what was written."""
+    for path in (page, image):
+        path.parent.mkdir(parents=True, exist_ok=True)
     figure.write_html(page, include_plotlyjs=True)
     say(f"wrote {page}")
-    image = path.with_suffix(".png")
     width, height = int(figure.layout.width), int(figure.layout.height)
     if not _screenshot(page, image, width, height, say):
         return [page]

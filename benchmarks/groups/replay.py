@@ -2,7 +2,7 @@
 
 Every source is replayed in recorded order, from empty trees, up to its first 40,000 generated
 tokens; neither side knows where an output ends. The frontier of all settings is drawn to
-``frontier.html`` and, where a Chromium is found, ``frontier.png``.
+``out/frontier.html`` and, where a Chromium is found, to ``frontier.png`` in ``--figures``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks import ours, peer
 from benchmarks.data import Turns
 from benchmarks.figures import write_figure
 from benchmarks.frontier import Count, advantages, at_drafted, draw
-from benchmarks.harness import Context, Row, group, in_turn, versus
+from benchmarks.harness import ROOT, Context, Row, group, in_turn, versus
 from benchmarks.ours import UNBOUNDED, OurSettings
 from benchmarks.peer import PeerSettings
 from suffixspec_index.speculative_config import DraftShape
@@ -69,7 +69,10 @@ def run(context: Context) -> list[Row]:
     sessions = {name: context.corpus.first(name, generated) for name in context.corpus.sources}
     mine = {name: _ours(context, name, turns) for name, turns in sessions.items()}
     theirs = {name: _peer(context, name, turns) for name, turns in sessions.items()}
-    write_figure(draw(_panels(mine, theirs)), context.figures / "frontier", context.say)
+    figure = draw(_panels(mine, theirs))
+    # The page holds all of plotly.js (5 MB), so it goes where nothing is committed from.
+    page, image = ROOT / "out" / "frontier.html", context.figures / "frontier.png"
+    write_figure(figure, page, image, context.say)
     return [
         *_frontier_rows(mine, theirs),
         *_time_rows(mine, theirs),
