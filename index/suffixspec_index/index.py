@@ -145,15 +145,22 @@ class SuffixIndex:
         """Give requests the tokens they gained. Arrays are checked by the caller.
 
         Raises:
-            UnknownRequestError: nothing is changed then.
+            UnknownRequestError, InputError: no such request, or one is named twice. Nothing is
+            changed then.
         """
         with self._lock.writing():
             requests = self._lookup(handles)
+            if len(set(handles)) < len(requests):  # room is reckoned row by row
+                raise InputError(
+                    f"requests: {list(handles)} names one twice; join its tokens in one row"
+                )
             rows = np.array([r.row for r in requests], np.int64)
+            grown = False
             while True:
                 row = S.advance_batch(self._context, rows, token_ids, offsets)
                 if row < 0:
                     break
+                grown = True
                 gained = int(offsets[row + 1] - offsets[row])
                 self._forest.make_room(requests[row].session.row, gained + gained // 2 + 64)
             chunk = self.config.live_chunk
@@ -162,6 +169,9 @@ class SuffixIndex:
                     n = int(self._forest.table[request.session.row, L.H_N_TEXT])
                     if n - request.shared >= chunk + self.config.depth:
                         self._share(request, n)
+                        grown = True
+            if grown:
+                self._enforce_budget()
 
     def propose_batch(
         self, handles: Sequence[int], limits: NDArray[np.int64] | None = None
@@ -192,6 +202,9 @@ class SuffixIndex:
     def finish(self, handle: int, *, keep: bool = True) -> None:
         """End a request; its output enters the global tree unless ``keep`` is false.
 
+        What is not kept leaves the session's memory too, with its next prompt, unless that prompt
+        holds all of it: so a request that was preempted goes on where it was.
+
         Raises:
             UnknownRequestError: no such request.
         """
@@ -203,6 +216,7 @@ class SuffixIndex:
                 self._remember(request, keep=keep)
             self._free.append(request.row)
             session.request = -1
+            session.unwanted = not keep
             if session.id is None:
                 session.drop()
             self._enforce_budget()
@@ -408,22 +422,30 @@ class SuffixIndex:
             world_bytes = self._forest.nbytes(self.world.row)
             idle = next((s for s in self._sessions.values() if s.request < 0), None)
             own_bytes = self._forest.nbytes_total - world_bytes
-            if idle is not None and (own_bytes >= world_bytes or not len(self.world)):
-                assert idle.id is not None
-                self._sessions.pop(idle.id).drop()
-                self._evicted_sessions += 1
-            elif len(self.world):
-                self._evict_oldest(max(len(self.world) // 4, 1))
+            if idle is not None and own_bytes >= world_bytes:
+                self._evict_session(idle)
+            elif self._evict_oldest(max(len(self.world) // 4, 1)):
+                continue
+            elif idle is not None:
+                self._evict_session(idle)
             else:
-                break
+                break  # what is left is in use
 
-    def _evict_oldest(self, n: int) -> None:
-        """Evict the ``n`` oldest sequences that are closed."""
+    def _evict_session(self, session: SessionMemory) -> None:
+        """Forget an idle session."""
+        assert session.id is not None
+        self._sessions.pop(session.id).drop()
+        self._evicted_sessions += 1
+
+    def _evict_oldest(self, n: int) -> int:
+        """Evict the ``n`` oldest sequences that are closed; returns how many there were."""
         closed = [s.id for s in self.world.sequences.values() if not s.is_open]
         if not closed:
-            return
-        self._evicted_sequences += self.world.evict(closed[:n])
+            return 0
+        evicted = self.world.evict(closed[:n])
+        self._evicted_sequences += evicted
         self._after_rebuild()
+        return evicted
 
     def _after_rebuild(self) -> None:
         """The global tree is another one: cursors into it start anew."""

@@ -58,17 +58,22 @@ class IndexConfig:
         self._within("depth", 2, 4096)
         self._within("session_depth", 2, 4096)
         self._within("num_speculative_tokens", 1, MAX_NODES)
-        self._within("max_spec_factor", 0, math.inf)
-        self._within("min_token_prob", 0, 1)
+        self._within("max_spec_factor", 0, math.inf, whole=False)
+        self._within("max_spec_offset", -(1 << 30), 1 << 30, whole=False)
+        self._within("min_token_prob", 0, 1, whole=False)
         self._within("min_match_len", 1, 1 << 30)
         self._within("max_cached_requests", 0, 1 << 40)
         self._within("max_bytes", 1 << 20, 1 << 50)
         self._within("live_chunk", 0, 1 << 30)
-        self._within("learning_rate", 0, 1)
-        self._within("learning_memory", 1, 1 << 20)
+        self._within("learning_rate", 0, 1, whole=False)
+        self._within("learning_memory", 1, 1 << 20, whole=False)
 
-    def _within(self, name: str, low: float, high: float) -> None:
+    def _within(self, name: str, low: float, high: float, *, whole: bool = True) -> None:
         value = getattr(self, name)
+        kinds = int if whole else (int, float)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            kind = "an integer" if whole else "a number"
+            raise ConfigError(f"{name}: must be {kind}, got {value!r}")
         if not low <= value <= high:  # also refuses NaN
             raise ConfigError(f"{name}: must be from {low:g} to {high:g}, got {value!r}")
 

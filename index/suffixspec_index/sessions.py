@@ -30,6 +30,7 @@ class SessionMemory:
     pieces: list[tuple[int, int]] = field(default_factory=list)
     request: int = -1  # row of its live request
     used: int = 0  # when it was last used, in the index's own count
+    unwanted: bool = False  # the end of the context must not be remembered unless a prompt has it
 
     def context(self) -> NDArray[np.int32]:
         """The tokens so far, ``(n,)`` int32; a view where there is one piece."""
@@ -52,11 +53,12 @@ class SessionMemory:
             self._build(prompt)
             return 0
         known = common_prefix(self.context(), prompt)
+        unwanted, self.unwanted = self.unwanted, False
         if known == len(self):
             self.append(prompt[known:])
             return known
         head = self.forest.table[self.row]
-        if int(head[L.H_N_TEXT]) + len(prompt) - known > 2 * len(prompt) + _SLACK:
+        if unwanted or int(head[L.H_N_TEXT]) + len(prompt) - known > 2 * len(prompt) + _SLACK:
             self.forest.drop(self.row)
             self._build(prompt)
             return known
