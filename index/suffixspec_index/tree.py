@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -208,6 +209,21 @@ class SuffixTree:
     def clear(self) -> None:
         """Forget everything."""
         self.rebuild(lambda _: False)
+
+    def save(self, path: str | Path, *, fingerprint: str | None = None) -> None:
+        """Write the sequences to a file; see :func:`suffixspec_index.snapshot.save_tree`."""
+        from suffixspec_index.snapshot import save_tree
+
+        save_tree(self, path, fingerprint=fingerprint)
+
+    @staticmethod
+    def load(
+        path: str | Path, *, fingerprint: str | None = None, depth: int | None = None
+    ) -> SuffixTree:
+        """Build a tree from a file; see :func:`suffixspec_index.snapshot.load_tree`."""
+        from suffixspec_index.snapshot import load_tree
+
+        return load_tree(path, fingerprint=fingerprint, depth=depth)
 
     # --- reading ---------------------------------------------------------------------------------
 

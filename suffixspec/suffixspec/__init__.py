@@ -40,7 +40,11 @@ from suffixspec_index.errors import (
 
 if TYPE_CHECKING:
     from suffixspec.settings import LoadedSettings, Settings, load_settings
+    from suffixspec_index.acceptance import AcceptanceModel
     from suffixspec_index.draft import Draft, DraftBatch, Source
+    from suffixspec_index.index import IndexStatistics, SuffixIndex
+    from suffixspec_index.index_config import IndexConfig
+    from suffixspec_index.namespaces import NamespaceKey, Namespaces
     from suffixspec_index.proposers import (
         Proposer,
         RequestHandle,
@@ -48,37 +52,56 @@ if TYPE_CHECKING:
         create_proposer,
         register,
     )
+    from suffixspec_index.snapshot import load_index, load_tree, save_index, save_tree
     from suffixspec_index.speculative_config import METHODS, SpeculativeConfig
+    from suffixspec_index.tree import SuffixTree, TreeStatistics
 
     __version__: str
 
 _LAZY = {
+    "AcceptanceModel": "suffixspec_index.acceptance",
     "Draft": "suffixspec_index.draft",
     "DraftBatch": "suffixspec_index.draft",
+    "IndexConfig": "suffixspec_index.index_config",
+    "IndexStatistics": "suffixspec_index.index",
     "LoadedSettings": "suffixspec.settings",
     "METHODS": "suffixspec_index.speculative_config",
+    "NamespaceKey": "suffixspec_index.namespaces",
+    "Namespaces": "suffixspec_index.namespaces",
     "Proposer": "suffixspec_index.proposers",
     "RequestHandle": "suffixspec_index.proposers",
     "Settings": "suffixspec.settings",
     "Source": "suffixspec_index.draft",
     "SpeculativeConfig": "suffixspec_index.speculative_config",
+    "SuffixIndex": "suffixspec_index.index",
+    "SuffixTree": "suffixspec_index.tree",
+    "TreeStatistics": "suffixspec_index.tree",
     "available_methods": "suffixspec_index.proposers",
     "create_proposer": "suffixspec_index.proposers",
+    "load_index": "suffixspec_index.snapshot",
     "load_settings": "suffixspec.settings",
+    "load_tree": "suffixspec_index.snapshot",
     "register": "suffixspec_index.proposers",
+    "save_index": "suffixspec_index.snapshot",
+    "save_tree": "suffixspec_index.snapshot",
 }
 
 __all__ = [
     "METHODS",
+    "AcceptanceModel",
     "CapacityError",
     "ConfigError",
     "Draft",
     "DraftBatch",
+    "IndexConfig",
+    "IndexStatistics",
     "InputError",
     "IntegrityError",
     "LoadedSettings",
     "LookupFailure",
     "MissingDependencyError",
+    "NamespaceKey",
+    "Namespaces",
     "NoCompletionsError",
     "Proposer",
     "RequestHandle",
@@ -88,19 +111,26 @@ __all__ = [
     "SnapshotFormatError",
     "Source",
     "SpeculativeConfig",
+    "SuffixIndex",
     "SuffixSpecError",
+    "SuffixTree",
     "TokenError",
     "TokenizerError",
     "TraceError",
     "TraceFormatError",
+    "TreeStatistics",
     "UnknownNamespaceError",
     "UnknownRequestError",
     "UnknownSessionError",
     "__version__",
     "available_methods",
     "create_proposer",
+    "load_index",
     "load_settings",
+    "load_tree",
     "register",
+    "save_index",
+    "save_tree",
 ]
 
 

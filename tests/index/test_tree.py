@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import suffixspec_index.tree
 from suffixspec_index.draft import Draft
 from suffixspec_index.errors import ConfigError, InputError, IntegrityError, TokenError
-from suffixspec_index.kernels import layout as L
+from suffixspec_index.kernels import layout as L  # noqa: N812 - as in the kernels
 from suffixspec_index.kernels.cursor import CURSOR, K_DEPTH, advance
 from suffixspec_index.kernels.jit import kernel
 from suffixspec_index.kernels.layout import view
@@ -465,9 +465,10 @@ def test_a_copy_does_not_run_into_another_sequence() -> None:
 def test_closed_and_unknown_sequences() -> None:
     tree = SuffixTree(8)
     key = tree.insert([1])
-    for call in (lambda: tree.extend(key, [2]), lambda: tree.close(key)):
-        with pytest.raises(InputError, match="is closed"):
-            call()
+    with pytest.raises(InputError, match="is closed"):
+        tree.extend(key, [2])
+    with pytest.raises(InputError, match="is closed"):
+        tree.close(key)
     tree.evict([key])
     with pytest.raises(InputError, match="evicted"):
         tree.sequence_tokens(key)
