@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from suffixspec_index.acceptance import AcceptanceModel
-from suffixspec_index.draft import DraftBatch
+from suffixspec_index.draft import Draft, DraftBatch
 from suffixspec_index.errors import InputError, IntegrityError, UnknownRequestError
 from suffixspec_index.forest import Forest
 from suffixspec_index.index_config import IndexConfig
@@ -154,24 +154,36 @@ class SuffixIndex:
                 raise InputError(
                     f"requests: {list(handles)} names one twice; join its tokens in one row"
                 )
-            rows = np.array([r.row for r in requests], np.int64)
-            grown = False
-            while True:
-                row = S.advance_batch(self._context, rows, token_ids, offsets)
-                if row < 0:
-                    break
-                grown = True
-                gained = int(offsets[row + 1] - offsets[row])
-                self._forest.make_room(requests[row].session.row, gained + gained // 2 + 64)
-            chunk = self.config.live_chunk
-            if chunk and self.config.max_cached_requests:
-                for request in requests:
-                    n = int(self._forest.table[request.session.row, L.H_N_TEXT])
-                    if n - request.shared >= chunk + self.config.depth:
-                        self._share(request, n)
-                        grown = True
-            if grown:
-                self._enforce_budget()
+            self._advance(requests, token_ids, offsets)
+
+    def advance(self, handle: int, token_ids: NDArray[np.int32]) -> None:
+        """Give one request the tokens it gained. The array is checked by the caller.
+
+        Raises:
+            UnknownRequestError: no such request.
+        """
+        with self._lock.writing():
+            self._advance(self._lookup((handle,)), token_ids, np.array((0, len(token_ids))))
+
+    def propose(self, handle: int, limit: int | None = None) -> Draft:
+        """Draft for one request; half the overhead of a batch of one.
+
+        Raises:
+            UnknownRequestError: no such request.
+        """
+        most = self.config.num_speculative_tokens
+        if limit is not None and limit < most:
+            most = limit
+        tokens = np.empty(most, np.int32)
+        parents = np.empty(most, np.int32)
+        probs = np.empty(most, np.float32)
+        sources = np.empty(most, np.uint8)
+        with self._lock.reading():
+            (request,) = self._lookup((handle,))
+            n, match = S.propose_one(
+                self._context, request.row, most, tokens, parents, probs, sources
+            )
+        return Draft(tokens[:n], parents[:n], probs[:n], sources[:n], match)
 
     def propose_batch(
         self, handles: Sequence[int], limits: NDArray[np.int64] | None = None
@@ -345,6 +357,33 @@ class SuffixIndex:
                 raise IntegrityError("index: a learned weight is not finite")
 
     # --- inside; the write lock is held ----------------------------------------------------------
+
+    def _advance(
+        self,
+        requests: Sequence[_Request],
+        token_ids: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+    ) -> None:
+        """Append tokens, grow what is full, share what is long enough."""
+        rows = np.array([r.row for r in requests], np.int64)
+        grown = False
+        while True:
+            row = S.advance_batch(self._context, rows, token_ids, offsets)
+            if row < 0:
+                break
+            grown = True
+            gained = int(offsets[row + 1] - offsets[row])
+            self._forest.make_room(requests[row].session.row, gained + gained // 2 + 64)
+        chunk = self.config.live_chunk
+        if chunk and self.config.max_cached_requests:
+            lengths = self._forest.table[:, L.H_N_TEXT]
+            for request in requests:
+                n = lengths[request.session.row]
+                if n - request.shared >= chunk + self.config.depth:
+                    self._share(request, int(n))
+                    grown = True
+        if grown:
+            self._enforce_budget()
 
     def _lookup(self, handles: Sequence[int]) -> list[_Request]:
         try:

@@ -84,41 +84,47 @@ def _model(context):
 
 
 @kernel
-def propose_batch(context, rows, limits, offsets, tokens, parents, probs, sources, matches):
-    """Draft for requests ``rows`` with at most ``limits`` nodes each, into ragged arrays.
-
-    The ragged arrays must hold the sum of the limits (each capped at ``MAX_NODES``); ``offsets`` is
-    ``(rows + 1,)``.
-    """
+def _draft_row(context, row, limit, out):
+    """Draft for the request of one row."""
     table = carray(pointer_i64(context[X_TABLE]), (context[X_TREES], HEADER))
     requests = carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
     settings = carray(pointer_f64(context[X_SETTINGS]), (SETTINGS,))
     blocked = carray(pointer_u8(context[X_BLOCKED]), (context[X_N_BLOCKED],))
     _, odds, weights = _model(context)
+    request = requests[row]
+    session = view(table, request[R_SESSION])
     world = view(table, WORLD)
+    return draft(
+        session, world, request, min(limit, MAX_NODES), settings, blocked, odds, weights, out
+    )
+
+
+@kernel
+def propose_batch(context, rows, limits, offsets, tokens, parents, probs, sources, matches):
+    """Draft for requests ``rows`` with at most ``limits`` nodes each, into ragged arrays.
+
+    The ragged arrays must hold the sum of the limits (each capped at ``MAX_NODES``); ``offsets`` is
+    ``(rows + 1,)``. Returns the number of nodes.
+    """
     work = np.empty(SCRATCH, np.int32)
-    scratch = scratch_views(work.ctypes.data)
     at = 0
     offsets[0] = 0
     for r in range(rows.shape[0]):
-        request = requests[rows[r]]
-        session = view(table, request[R_SESSION])
-        out = (at, tokens, parents, probs, sources, scratch)
-        n, match = draft(
-            session,
-            world,
-            request,
-            min(limits[r], MAX_NODES),
-            settings,
-            blocked,
-            odds,
-            weights,
-            out,
-        )
+        out = (at, tokens, parents, probs, sources, scratch_views(work.ctypes.data))
+        n, matches[r] = _draft_row(context, rows[r], limits[r], out)
         at += n
         offsets[r + 1] = at
-        matches[r] = match
-    return work.shape[0]  # keeps the scratch alive until here
+    return at + 0 * work[0]  # the scratch must live until here
+
+
+@kernel
+def propose_one(context, row, limit, tokens, parents, probs, sources):
+    """Draft for one request into arrays of ``limit``; returns ``(nodes, match length)``."""
+    work = np.empty(SCRATCH, np.int32)
+    work[0] = 0
+    out = (0, tokens, parents, probs, sources, scratch_views(work.ctypes.data))
+    n, match = _draft_row(context, row, limit, out)
+    return n + 0 * work[0], match
 
 
 @kernel

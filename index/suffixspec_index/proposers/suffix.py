@@ -71,7 +71,7 @@ class SuffixProposer(Proposer):
     def advance(self, request: RequestHandle, token_ids: ArrayLike) -> None:
         """Append the tokens a step gained, and learn which drafted ones came true."""
         tokens = as_token_array(token_ids, self.index.vocab_size, field="token_ids")
-        self.index.advance_batch([request], tokens, np.array([0, len(tokens)], np.int64))
+        self.index.advance(request, tokens)
 
     def advance_batch(
         self, requests: Sequence[RequestHandle], token_ids: ArrayLike, offsets: ArrayLike
@@ -82,8 +82,7 @@ class SuffixProposer(Proposer):
 
     def propose(self, request: RequestHandle, limit: int | None = None) -> Draft:
         """Draft for one request."""
-        limits = None if limit is None else np.array([as_limit(limit)], np.int64)
-        return self.index.propose_batch([request], limits)[0]
+        return self.index.propose(request, None if limit is None else as_limit(limit))
 
     def propose_batch(
         self,
