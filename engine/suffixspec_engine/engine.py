@@ -1,0 +1,422 @@
+"""The engine: prompts in, exactly what the model says out, several tokens per step.
+
+    >>> engine = Engine("smollm2", speculative={"method": "suffix"})    # doctest: +SKIP
+    >>> engine.generate(["Once upon a time"])[0].text                   # doctest: +SKIP
+
+One thread of the engine's own runs the model; callers wait for it, blocking
+(:meth:`Engine.generate`, :meth:`Engine.stream`) or asynchronously (:meth:`Engine.submit`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from suffixspec_engine.core import EngineCore
+from suffixspec_engine.engine_config import EngineConfig
+from suffixspec_engine.metrics import EngineMetrics
+from suffixspec_engine.models import TargetModel, load_model
+from suffixspec_engine.request import Request, RequestOutput, StepEvent
+from suffixspec_engine.sampling import (
+    GrammarMatcher,
+    IncrementalDetokenizer,
+    RowState,
+    SamplingParams,
+)
+from suffixspec_engine.streams import BlockingStream, RequestStream
+from suffixspec_engine.text import text_decoder
+from suffixspec_index.errors import CapacityError, ConfigError, InputError
+from suffixspec_index.proposers import create_proposer
+from suffixspec_index.proposers.base import Proposer
+from suffixspec_index.speculative_config import SpeculativeConfig
+from suffixspec_index.tokens import as_token_array
+
+Prompt = str | ArrayLike
+
+
+class Engine:
+    """A model and all that is needed to run requests on it. Thread-safe.
+
+    Args:
+        model: a loaded model, or what :func:`~.models.load_model` takes.
+        speculative: what to propose: a configuration, or a mapping as vLLM's
+            ``speculative_config``; ``None``: nothing, unless ``proposer`` is given.
+        proposer: a proposer made elsewhere, instead of ``speculative``.
+        config: how the engine runs.
+
+    Raises:
+        ConfigError: both ``speculative`` and ``proposer`` are given, or as for
+            :func:`~.models.load_model` and :func:`~suffixspec_index.proposers.create_proposer`.
+    """
+
+    def __init__(
+        self,
+        model: TargetModel | str | Path,
+        *,
+        speculative: SpeculativeConfig | Mapping[str, Any] | None = None,
+        proposer: Proposer | None = None,
+        config: EngineConfig | None = None,
+    ) -> None:
+        if speculative is not None and proposer is not None:
+            raise ConfigError("proposer: give either a proposer or speculative, not both")
+        self.config = config or EngineConfig()
+        if self.config.threads is not None:
+            torch.set_num_threads(self.config.threads)
+        self.model = model if isinstance(model, TargetModel) else load_model(model)
+        if speculative is not None:
+            if not isinstance(speculative, SpeculativeConfig):
+                speculative = SpeculativeConfig.from_dict(speculative)
+            proposer = create_proposer(speculative, vocab_size=self.model.vocab_size)
+        self.proposer = proposer
+        self._core = EngineCore(self.model, self.config)
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._numbers = itertools.count(1)
+        self._actions: deque[Callable[[], None]] = deque()
+        tokenizer = self.model.tokenizer
+        self._decode = text_decoder(tokenizer) if tokenizer is not None else None
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        session_ids: Sequence[str] | None = None,
+        max_draft: int | None = None,
+    ) -> list[RequestOutput]:
+        """Continue every prompt and wait for all of them.
+
+        Args:
+            prompts: texts or token ids.
+            sampling: for all, or one per prompt; ``None``: the defaults.
+            session_ids: one per prompt; a session's next prompt costs only what is new in it.
+            max_draft: most draft tokens per step; 0: no speculation.
+
+        Returns:
+            The outputs, in the order of the prompts.
+
+        Raises:
+            InputError, CapacityError: as for :meth:`submit`; a full queue is waited for instead.
+        """
+        if isinstance(prompts, str):
+            raise InputError("prompts: must be a list of prompts, got one text; put it in a list")
+        params = _per_prompt(sampling, len(prompts))
+        if session_ids is not None and len(session_ids) != len(prompts):
+            raise InputError(f"session_ids: {len(session_ids)} for {len(prompts)} prompts")
+        streams = [BlockingStream() for _ in prompts]
+        requests = [
+            self._request(
+                prompt,
+                one,
+                stream.put,
+                session_id=session_ids[i] if session_ids is not None else None,
+                max_draft=max_draft,
+            )
+            for i, (prompt, one, stream) in enumerate(zip(prompts, params, streams, strict=True))
+        ]
+        try:
+            for request in requests:
+                self._enqueue(request, wait=True)
+            for stream in streams:
+                for _ in stream:
+                    pass
+        except BaseException:
+            for request in requests:
+                self._cancel(request)
+            raise
+        return [request.output() for request in requests]
+
+    def stream(
+        self, prompt: Prompt, sampling: SamplingParams | None = None, **options: Any
+    ) -> Iterator[StepEvent]:
+        """Continue one prompt and give out what each step gains; the last event carries the finish
+        reason. Closing the iterator cancels the request. ``options`` as for :meth:`submit`."""
+        events = BlockingStream()
+        request = self._request(prompt, sampling or SamplingParams(), events.put, **options)
+        self._enqueue(request, wait=False)
+        try:
+            yield from events
+        finally:
+            self._cancel(request)
+
+    def submit(
+        self,
+        prompt: Prompt,
+        sampling: SamplingParams | None = None,
+        *,
+        request_id: str | None = None,
+        session_id: str | None = None,
+        namespace: str = "",
+        prediction: ArrayLike | None = None,
+        max_draft: int | None = None,
+        proposer: Proposer | None = None,
+        grammar: GrammarMatcher | None = None,
+    ) -> RequestStream:
+        """Continue a prompt; to be called, and its stream read, within an event loop.
+
+        Args:
+            prompt: a text or ``(n,)`` token ids.
+            sampling: how tokens are chosen and when it ends; ``None``: the defaults.
+            request_id: a name for it; ``None``: a new one.
+            session_id: the conversation it belongs to; ``None``: one of its own.
+            namespace: keys and values are only shared within a namespace.
+            prediction: ``(m,)`` token ids expected as output, for proposers that use them.
+            max_draft: most draft tokens per step; 0: no speculation.
+            proposer: who drafts for it, instead of the engine's proposer.
+            grammar: what the output must obey.
+
+        Raises:
+            InputError: the prompt is empty, too long or holds ids that do not exist, or a text is
+                given where the model has no tokenizer.
+            ConfigError: the sampling parameters name tokens that do not exist.
+            CapacityError: the queue is full, or the request could never fit in the cache.
+        """
+        stream = RequestStream(self._cancel)
+        request = self._request(
+            prompt,
+            sampling or SamplingParams(),
+            stream.put,
+            request_id=request_id,
+            session_id=session_id,
+            namespace=namespace,
+            prediction=prediction,
+            max_draft=max_draft,
+            proposer=proposer,
+            grammar=grammar,
+        )
+        stream.attach(request)
+        self._enqueue(request, wait=False)
+        return stream
+
+    def end_session(self, session_id: str, *, namespace: str = "") -> None:
+        """Forget what is kept for a session. Unknown ids are ignored; running requests go on."""
+
+        def forget() -> None:
+            self._core.cache.end_session(namespace, session_id)
+            if self.proposer is not None:
+                self.proposer.end_session(session_id)
+
+        self._between_steps(forget)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    @property
+    def metrics(self) -> EngineMetrics:
+        """Totals since the engine began; live, so read it when nothing runs, or copy."""
+        return self._core.metrics
+
+    @property
+    def num_running(self) -> int:
+        """Requests that advance now."""
+        return len(self._core.scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests that wait for their turn."""
+        return len(self._core.scheduler.waiting)
+
+    @property
+    def cache_used_bytes(self) -> int:
+        """Of the budget ``cache_bytes``: reserved by requests or kept for sessions."""
+        return self._core.cache.used_bytes
+
+    def encode(self, text: str) -> NDArray[np.int32]:
+        """Token ids of a text, with what the tokenizer puts before it.
+
+        Raises:
+            InputError: the model has no tokenizer.
+        """
+        if self.model.tokenizer is None:
+            raise InputError(
+                f"prompt: the model {self.model.name!r} has no tokenizer; give token ids"
+            )
+        return np.asarray(self.model.tokenizer(text).input_ids, np.int32)
+
+    def check_integrity(self) -> None:
+        """Raise :class:`~suffixspec_index.errors.IntegrityError` unless the cache is sound."""
+        self._between_steps(self._core.cache.check_integrity)
+
+    # -- the engine's thread -------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End all requests with an error and stop the engine's thread. May be called twice."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _enqueue(self, request: Request, *, wait: bool) -> None:
+        with self._changed:
+            while wait and self._core.scheduler.full and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                raise CapacityError("engine: it is closed; make a new one")
+            request.metrics.queued_at = time.perf_counter()
+            self._core.scheduler.add(request)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="suffixspec-engine", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def _cancel(self, request: Request) -> None:
+        with self._changed:
+            request.cancelled = True
+            self._changed.notify_all()
+
+    def _between_steps(self, action: Callable[[], None]) -> None:
+        """Run ``action`` while no step is running, and wait for it."""
+        with self._changed:
+            if self._thread is None or self._thread is threading.current_thread():
+                action()
+                return
+            thread = self._thread
+            done: Future[None] | None = None
+            if not self._closed:
+                done = Future()
+                self._actions.append(partial(_settle, done, action))
+                self._changed.notify_all()
+        if done is not None:
+            done.result()
+        else:
+            thread.join()
+            action()
+
+    def _run(self) -> None:
+        """Step while there is something to do. The lock is free while the model runs, so that
+        requests can come and be cancelled at any moment."""
+        while True:
+            with self._changed:
+                while not (self._closed or self._actions or len(self._core.scheduler)):
+                    self._changed.wait()
+                while self._actions:
+                    self._actions.popleft()()
+                if self._closed:
+                    self._core.fail_all("the engine was closed")
+                    self._changed.notify_all()
+                    return
+                self._core.admit()
+                self._changed.notify_all()
+            try:
+                self._core.step()
+            except Exception as error:  # a step must never take the engine down
+                self._core.fail_running(error)
+
+    # -- requests ------------------------------------------------------------------------------
+
+    def _request(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        emit: Callable[[StepEvent], None],
+        *,
+        request_id: str | None = None,
+        session_id: str | None = None,
+        namespace: str = "",
+        prediction: ArrayLike | None = None,
+        max_draft: int | None = None,
+        proposer: Proposer | None = None,
+        grammar: GrammarMatcher | None = None,
+    ) -> Request:
+        """Check everything the caller gave, before anything is changed."""
+        ids = self._prompt_ids(prompt)
+        params.check_vocab(self.model.vocab_size)
+        if max_draft is not None and max_draft < 0:
+            raise InputError(f"max_draft: {max_draft} is negative; use 0 for no speculation")
+        if params.stop and self._decode is None:
+            raise InputError(
+                f"stop: {list(params.stop)!r} needs a tokenizer, and the model has none; use "
+                "stop_token_ids"
+            )
+        state = RowState(
+            prompt_token_ids=ids.tolist(),
+            seed=secrets.randbits(63) if params.seed is None else params.seed,
+            eos_token_ids=self.model.eos_token_ids,
+            max_total_tokens=self.model.max_model_len,
+            detokenizer=IncrementalDetokenizer(self._decode, ids[-8:].tolist())
+            if self._decode is not None
+            else None,
+        )
+        name = request_id or f"request-{next(self._numbers)}"
+        request = Request(
+            request_id=name,
+            session_id=name if session_id is None else session_id,
+            namespace=namespace,
+            prompt=ids,
+            params=params,
+            state=state,
+            reserve=len(ids) + state.remaining(params),
+            emit=emit,
+            proposer=proposer or self.proposer,
+            prediction=self._ids(prediction, "prediction") if prediction is not None else None,
+            max_draft=max_draft,
+            grammar=grammar,
+            owns_session=session_id is None,
+        )
+        request.metrics.prompt_tokens = len(ids)
+        self._core.cache.check_fits(request.reserve)
+        return request
+
+    def _prompt_ids(self, prompt: Prompt) -> NDArray[np.int32]:
+        if isinstance(prompt, str):
+            prompt = self.encode(prompt)
+        ids = self._ids(prompt, "prompt").copy()
+        if not len(ids):
+            raise InputError("prompt: it is empty; give at least one token")
+        if len(ids) >= self.model.max_model_len:
+            raise InputError(
+                f"prompt: {len(ids)} tokens leave no room for output; the model's length is "
+                f"{self.model.max_model_len}"
+            )
+        return ids
+
+    def _ids(self, token_ids: ArrayLike, field: str) -> NDArray[np.int32]:
+        return as_token_array(token_ids, self.model.vocab_size, field=field)
+
+
+def _settle(done: Future[None], action: Callable[[], None]) -> None:
+    try:
+        action()
+    except Exception as error:  # it belongs to the caller who waits
+        done.set_exception(error)
+    else:
+        done.set_result(None)
+
+
+def _per_prompt(
+    sampling: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> Sequence[SamplingParams]:
+    if sampling is None or isinstance(sampling, SamplingParams):
+        return [sampling or SamplingParams()] * count
+    if len(sampling) != count:
+        raise InputError(f"sampling: {len(sampling)} parameters for {count} prompts")
+    return sampling

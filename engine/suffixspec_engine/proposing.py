@@ -1,0 +1,161 @@
+"""Calling proposers so that nothing they do wrong can harm a request.
+
+A draft is only a proposal: a proposer that raises, or drafts tokens that do not exist, costs its
+request the drafts, never the text.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from suffixspec_engine.request import Request
+from suffixspec_index.draft import Draft
+from suffixspec_index.errors import IntegrityError
+from suffixspec_index.proposers.base import Proposer
+
+_log = logging.getLogger(__name__)
+
+
+class Proposing:
+    """The proposers' side of an engine's steps.
+
+    Attributes:
+        failures: calls that raised, and drafts that were not sound.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self.failures = 0
+
+    def begin(self, request: Request) -> None:
+        """Tell the request's proposer that it starts."""
+        proposer = request.proposer
+        if proposer is None:
+            return
+
+        def call() -> None:
+            request.handle = proposer.begin(
+                request.session_id,
+                request.prompt,
+                max_tokens=request.state.remaining(request.params),
+                prediction=request.prediction,
+            )
+
+        self._guarded(request, call)
+
+    def propose(self, requests: Sequence[Request]) -> list[Draft]:
+        """A draft per request, empty where there is nobody to ask or nothing to gain."""
+        drafts = [Draft.empty()] * len(requests)
+        for proposer, rows, limits in self._asked(requests):
+            handles = [self._handle(requests[row]) for row in rows]
+            try:
+                batch = list(proposer.propose_batch(handles, np.array(limits, np.int32)))
+            except Exception:  # the culprit is found by asking one by one
+                batch = [self._propose_one(requests[row]) for row in rows]
+            for row, draft, limit in zip(rows, batch, limits, strict=True):
+                drafts[row] = self._sound(requests[row], draft, limit)
+        return drafts
+
+    def _asked(self, requests: Sequence[Request]) -> list[tuple[Proposer, list[int], list[int]]]:
+        """Proposers with the rows they are asked for and the most tokens that each may draft."""
+        groups: dict[int, tuple[Proposer, list[int], list[int]]] = {}
+        for row, request in enumerate(requests):
+            limit = self._limit(request)
+            if request.proposer is not None and request.handle is not None and limit > 0:
+                group = groups.setdefault(id(request.proposer), (request.proposer, [], []))
+                group[1].append(row)
+                group[2].append(limit)
+        return list(groups.values())
+
+    def _propose_one(self, request: Request) -> Draft:
+        drafts = [Draft.empty()]
+        proposer, handle, limit = request.proposer, request.handle, self._limit(request)
+        if proposer is not None and handle is not None:
+            self._guarded(request, lambda: drafts.append(proposer.propose(handle, limit)))
+        return drafts[-1]
+
+    def _limit(self, request: Request) -> int:
+        limit = request.state.draft_limit(request.params)
+        if request.max_draft is not None:
+            limit = min(limit, request.max_draft)
+        return min(limit, 2**31 - 1)
+
+    def _sound(self, request: Request, draft: Draft, limit: int) -> Draft:
+        if not len(draft):
+            return draft
+        try:
+            draft.check_integrity()
+            if int(draft.token_ids.min()) < 0 or int(draft.token_ids.max()) >= self._vocab_size:
+                raise IntegrityError("draft: a token is outside the model's vocabulary")
+        except IntegrityError as error:
+            self._fail(request, error)
+            return Draft.empty()
+        if len(draft) > limit:  # parents come first, so the first nodes are a whole tree
+            keep = slice(0, limit)
+            return Draft(
+                draft.token_ids[keep],
+                draft.parents[keep],
+                draft.probs[keep],
+                draft.sources[keep],
+                draft.match_len,
+            )
+        return draft
+
+    def advance(self, gained: Sequence[tuple[Request, Sequence[int]]]) -> None:
+        """Tell proposers what their requests gained, one call per proposer."""
+        groups: dict[int, list[tuple[Request, Sequence[int]]]] = {}
+        for request, tokens in gained:
+            if request.proposer is not None and request.handle is not None and len(tokens):
+                groups.setdefault(id(request.proposer), []).append((request, tokens))
+        for group in groups.values():
+            self._advance_group(group)
+
+    def _advance_group(self, group: list[tuple[Request, Sequence[int]]]) -> None:
+        proposer = group[0][0].proposer
+        assert proposer is not None
+        offsets = np.zeros(len(group) + 1, np.int64)
+        np.cumsum([len(tokens) for _, tokens in group], out=offsets[1:])
+        tokens = np.concatenate([np.asarray(row, np.int32) for _, row in group])
+        handles = [self._handle(request) for request, _ in group]
+        try:
+            proposer.advance_batch(handles, tokens, offsets)
+        except Exception as error:  # nobody knows how far it came: they all go on without drafts
+            for request, _ in group:
+                self._fail(request, error)
+
+    def finish(self, request: Request, *, keep: bool) -> None:
+        """Tell the request's proposer that it is over."""
+        proposer, handle = request.proposer, request.handle
+        if proposer is None or handle is None:
+            return
+        request.handle = None
+        self._guarded(request, lambda: proposer.finish(handle, keep=keep))
+        if request.owns_session:
+            self._guarded(request, lambda: proposer.end_session(request.session_id))
+
+    @staticmethod
+    def _handle(request: Request) -> int:
+        assert request.handle is not None
+        return request.handle
+
+    def _guarded(self, request: Request, call: Callable[[], object]) -> None:
+        try:
+            call()
+        except Exception as error:  # whatever a proposer does, the request goes on without it
+            self._fail(request, error)
+
+    def _fail(self, request: Request, error: Exception) -> None:
+        self.failures += 1
+        name = getattr(request.proposer, "name", "?")
+        _log.warning("request %s goes on without drafts: proposer %s: %s", request.request_id,
+                     name, error)  # fmt: skip
+        proposer, handle = request.proposer, request.handle
+        request.proposer = request.handle = None
+        if proposer is not None and handle is not None:
+            try:
+                proposer.finish(handle, keep=False)
+            except Exception as second:  # it is broken; that it is so was logged above
+                _log.debug("proposer %s: %s", name, second)
