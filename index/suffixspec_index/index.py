@@ -173,7 +173,7 @@ class SuffixIndex:
         """
         most = self.config.num_speculative_tokens
         if limit is not None and limit < most:
-            most = limit
+            most = int(limit)
         tokens = np.empty(most, np.int32)
         parents = np.empty(most, np.int32)
         probs = np.empty(most, np.float32)
@@ -196,6 +196,7 @@ class SuffixIndex:
         most = self.config.num_speculative_tokens
         n = len(handles)
         limits = np.full(n, most, np.int64) if limits is None else np.minimum(limits, most)
+        limits = limits.astype(np.int64, copy=False)  # kernels are compiled for no other type
         room = int(limits.sum())
         tokens = np.empty(room, np.int32)
         parents = np.empty(room, np.int32)

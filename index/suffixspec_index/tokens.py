@@ -27,7 +27,8 @@ def as_token_array(
     """Check token ids and return them as a contiguous ``(n,)`` int32 array.
 
     O(n), a few hundred nanoseconds plus the two vectorised passes for an int32 array. An int32
-    array that is contiguous is returned as it is, without a copy: callers that keep it must copy.
+    array that is contiguous and writable is returned as it is, without a copy: callers that keep it
+    must copy.
 
     Args:
         token_ids: ``(n,)`` integers in a list, tuple, array or anything else NumPy can convert.
@@ -47,6 +48,8 @@ def as_token_array(
         )
     if array.dtype.kind not in "iu":
         raise _wrong_type(array, field)
+    if not (array.flags.writeable and array.flags.c_contiguous):
+        array = array.copy()  # kernels would be compiled anew for such a type of array
     if len(array):
         _check_range(array, vocab_size, field)
     return np.ascontiguousarray(array, dtype=_INT32)

@@ -1,7 +1,7 @@
 """Compiling or loading every kernel of the suffix index ahead of the first call.
 
 Kernels are compiled once per machine and version and then kept on disk (``kernels/jit.py``). That
-first time takes about half a minute; loading takes a fifth of a second. A program that must answer
+first time takes about a minute; loading takes a fifth of a second. A program that must answer
 soon calls :func:`warm_up` when it starts.
 """
 
@@ -83,6 +83,7 @@ def _advance() -> None:
 
 def _propose() -> None:
     index, request = _steps()
+    index.propose(request)
     index.propose_batch([request])
 
 
@@ -96,5 +97,5 @@ _STAGES: tuple[tuple[str, tuple[Any, ...], Callable[[], object]], ...] = (
     ),
     ("checking", (check.check_tree,), _check),
     ("advancing", (step.warm_cursor, step.advance_batch), _advance),
-    ("proposing", (step.propose_batch,), _propose),
+    ("proposing", (step.propose_one, step.propose_batch), _propose),
 )
