@@ -16,7 +16,7 @@ from benchmarks.data import Tokens, Turns
 from benchmarks.harness import ROOT, Context, Row, Samples, below, group, in_turn, versus
 from benchmarks.ours import OurSettings
 from benchmarks.peer import PeerSettings
-from benchmarks.steps import StepTimes, Workload, our_steps, peer_steps, workload
+from benchmarks.steps import ROWS, StepTimes, Workload, our_steps, peer_steps, workload
 
 DEPTHS = (64, 24)
 HISTORY = 30_000
@@ -121,7 +121,15 @@ def _steps_at(
         ),
     ]
     if matching:
-        rows.append(below(f"{name}, p99", tails["ours"], tails["peer"], "µs", limit=20))
+        rows.append(
+            below(
+                f"{name}, p99 over calls of {ROWS} requests",
+                tails["ours"],
+                tails["peer"],
+                "µs",
+                limit=20,
+            )
+        )
         rows.append(
             versus(
                 f"{name}, p99, a call per request",
