@@ -14,7 +14,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from suffixspec.methods import choose_methods
 from suffixspec.settings import LoadedSettings, load_settings
@@ -23,6 +30,8 @@ from suffixspec_index.index_config import MAX_NODES
 from suffixspec_index.proposers import create_proposer
 from suffixspec_index.proposers.suffix import SuffixProposer
 from suffixspec_index.speculative_config import SpeculativeConfig
+from suffixspec_index.warm_up import is_cold
+from suffixspec_index.warm_up import warm_up as warm_up_kernels
 from suffixspec_traces.cost import (
     DEFAULT_COST_MODEL,
     PointsCost,
@@ -237,6 +246,7 @@ def _replay_all(
                     proposer.set_step_costs(_step_costs(cost, plan))
                 return proposer
 
+            _compile_kernels(config, progress, task)
             warm_up(plan, make)
             if stop.is_set():
                 break
@@ -253,6 +263,14 @@ def _replay_all(
             if result.partial:
                 break
     return results
+
+
+def _compile_kernels(config: SpeculativeConfig, progress: Progress, task: TaskID) -> None:
+    """Compile the suffix index's kernels where that is still to be done, and say so: it happens
+    once per machine and takes a while, in which nothing else would move."""
+    if config.method == "suffix" and is_cold():
+        warm_up_kernels(lambda said: progress.update(task, detail=said))
+        progress.update(task, detail="")
 
 
 def _step_costs(cost: PointsCost | RooflineCost, plan: ReplayPlan) -> list[float]:
