@@ -28,6 +28,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 from suffixspec_engine.attention import ATTENTION_NAME, PackedStep, register_attention, running
 from suffixspec_engine.cache import LayerShape
 from suffixspec_engine.model_checks import check_against_own_attention, probe_shapes, refusal
+from suffixspec_engine.packed_linear import pack_linears
 from suffixspec_index.errors import ConfigError, MissingDependencyError
 
 DTYPES: dict[str, torch.dtype] = {
@@ -138,6 +139,8 @@ def load_model(
         raise ConfigError(f"model: {name!r} cannot be verified: {reason}")
     vocab_size = int(module.get_output_embeddings().weight.shape[0])
     shapes = probe_shapes(module, name)
+    with torch.inference_mode():
+        pack_linears(module, lambda: probe_shapes(module, name))
     check_against_own_attention(module, shapes, vocab_size, name)
     return TargetModel(
         name=name,
