@@ -390,7 +390,8 @@ class SuffixIndex:
         try:
             return [self._requests[handle] for handle in handles]
         except (KeyError, TypeError):
-            unknown = [h for h in handles if h not in self._requests]
+            known = list(self._requests)  # compared, not hashed: a handle may be anything
+            unknown = [h for h in handles if h not in known]
             raise UnknownRequestError(
                 f"request: no request has the handle {unknown[0]!r}; it never existed or is "
                 "finished"
