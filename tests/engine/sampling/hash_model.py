@@ -54,8 +54,9 @@ class HashModel:
 
     def softmax(self, context: Sequence[int]) -> NDArray[np.float32]:
         row = self.row(context)
-        weight = np.exp(row - row.max())
-        return weight / weight.sum()
+        weight: NDArray[np.float32] = np.exp(row - row.max())
+        weight /= weight.sum()
+        return weight
 
 
 @dataclass
