@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from suffixspec_index.acceptance import AcceptanceModel
 from suffixspec_index.draft import Draft, DraftBatch
+from suffixspec_index.draft_settings import DraftSettings
 from suffixspec_index.errors import InputError, IntegrityError, UnknownRequestError
 from suffixspec_index.forest import Forest
 from suffixspec_index.index_config import IndexConfig
@@ -24,7 +25,7 @@ from suffixspec_index.kernels import layout as L
 from suffixspec_index.kernels import step as S
 from suffixspec_index.kernels.cursor import CURSOR
 from suffixspec_index.locks import ReadWriteLock
-from suffixspec_index.sessions import SessionMemory
+from suffixspec_index.sessions import SessionMemory, common_prefix
 from suffixspec_index.tokens import as_forbidden_array, as_token_array, as_vocab_size
 from suffixspec_index.tree import SuffixTree, check_row
 
@@ -98,8 +99,7 @@ class SuffixIndex:
         self._evicted_sequences = 0
         self._evicted_sessions = 0
         self._blocked = _mask(as_forbidden_array(forbidden, field="forbidden"))
-        self._settings = self._settings_array()
-        self._first_cost = 1.0
+        self._settings = DraftSettings(self.config)
         self._context = np.zeros(S.CONTEXT, np.int64)
         self._update_context()
 
@@ -120,6 +120,8 @@ class SuffixIndex:
             session = self._session_for(session_id)
             known = session.set_prompt(tokens)
             if self.config.index_prompts and self.config.max_cached_requests:
+                if session.id is None:  # a branch: the session itself has brought most of it
+                    known = common_prefix(self._sessions[session_id].context(), tokens)
                 fresh = tokens[known:]
                 if len(fresh) > 1:
                     self.world.insert(fresh)
@@ -223,10 +225,10 @@ class SuffixIndex:
         """
         with self._lock.writing():
             (request,) = self._lookup([handle])
-            del self._requests[handle]
             session = request.session
             if self.config.max_cached_requests:
                 self._remember(request, keep=keep)
+            del self._requests[handle]  # last, so that it is still there if the text is full
             self._free.append(request.row)
             session.request = -1
             session.unwanted = not keep
@@ -276,18 +278,7 @@ class SuffixIndex:
             InputError: fewer than two costs, or they are not positive and rising.
         """
         with self._lock.writing():
-            settings = self._settings
-            settings[D.S_DYNAMIC] = costs is not None
-            if costs is None:
-                return
-            curve = _cost_curve(costs)
-            settings[D.S_COST : D.S_COST + D.MAX_NODES + 1] = curve
-            settings[D.S_SLOPE : D.S_SLOPE + D.MAX_NODES + 1] = _least_slopes(curve)
-            if settings[D.S_SPENT] <= 0:
-                settings[D.S_GAINED], settings[D.S_SPENT] = 1.5, curve[1]
-            else:  # the rate so far, in the new costs
-                settings[D.S_SPENT] *= curve[0] / self._first_cost
-            self._first_cost = float(curve[0])
+            self._settings.set_step_costs(costs)
 
     def purge(self) -> None:
         """Forget every sequence, every idle session and everything learned."""
@@ -494,21 +485,6 @@ class SuffixIndex:
             cursor = self._table[request.row, D.R_WORLD : D.R_WORLD + CURSOR]
             self._warm_world(cursor, request.session)
 
-    def _settings_array(self) -> NDArray[np.float64]:
-        config = self.config
-        values = np.zeros(D.SETTINGS)
-        values[D.S_TOKENS] = config.num_speculative_tokens
-        values[D.S_FACTOR] = min(config.max_spec_factor, 1e6)
-        values[D.S_OFFSET] = config.max_spec_offset
-        values[D.S_MIN_PROB] = config.min_token_prob
-        values[D.S_MIN_MATCH] = config.min_match_len
-        values[D.S_TREE] = config.tree
-        values[D.S_BEYOND] = config.beyond_depth
-        values[D.S_RATE] = config.learning_rate
-        values[D.S_MEMORY] = config.learning_memory
-        values[D.S_WORLD] = config.max_cached_requests > 0
-        return values
-
     def _update_context(self) -> None:
         """Tell the kernels where everything is. Called after anything may have moved."""
         context = self._context
@@ -519,34 +495,9 @@ class SuffixIndex:
         context[S.X_CELLS] = self.model.cells.ctypes.data
         context[S.X_ODDS] = self.model.odds.ctypes.data
         context[S.X_WEIGHTS] = self.model.weights.ctypes.data
-        context[S.X_SETTINGS] = self._settings.ctypes.data
+        context[S.X_SETTINGS] = self._settings.values.ctypes.data
         context[S.X_BLOCKED] = self._blocked.ctypes.data
         context[S.X_N_BLOCKED] = len(self._blocked)
-
-
-def _cost_curve(costs: ArrayLike) -> NDArray[np.float64]:
-    """Step costs for every draft size, ``(MAX_NODES + 1,)``."""
-    given = np.asarray(costs, np.float64)
-    if given.ndim != 1 or len(given) < 2 or not np.isfinite(given).all():
-        raise InputError(
-            f"costs: must be at least two finite numbers, got shape {given.shape}; give the time "
-            "of a step with 0, 1, 2, ... draft tokens"
-        )
-    if given[0] <= 0 or (np.diff(given) < 0).any():
-        raise InputError("costs: must be positive and not fall; smooth what was measured")
-    n = D.MAX_NODES + 1
-    more = np.arange(1, max(n - len(given), 0) + 1) * (given[-1] - given[-2])
-    return np.concatenate([given, given[-1] + more])[:n]
-
-
-def _least_slopes(curve: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For every size, the least cost per node of growing to any larger one."""
-    slopes = np.full(len(curve), np.inf)
-    for size in range(len(curve) - 1):
-        further = np.arange(1, len(curve) - size)
-        slopes[size] = ((curve[size + 1 :] - curve[size]) / further).min()
-    slopes[-1] = slopes[-2]
-    return slopes
 
 
 def _mask(forbidden: NDArray[np.int32]) -> NDArray[np.uint8]:
