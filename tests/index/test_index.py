@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from suffixspec_index.draft import Draft
-from suffixspec_index.errors import ConfigError, InputError, TokenError, UnknownRequestError
+from suffixspec_index.errors import (
+    CapacityError,
+    ConfigError,
+    InputError,
+    TokenError,
+    UnknownRequestError,
+)
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
 
@@ -432,6 +438,30 @@ def test_prompts_enter_the_global_tree_where_asked_for() -> None:
     assert drafted(wide, [2, 3])[:2] == [4, 5]
     assert wide.world.count([7, 8]) == 1
     assert wide.world.count([1, 2]) == 1  # the known part is not counted again
+
+
+def test_a_prompt_of_parallel_requests_is_counted_once() -> None:
+    index = new_index(index_prompts=True)
+    handles = [index.begin("s", [1, 2, 3, 4, 5 + i, 6]) for i in range(4)]
+    assert index.world.count([1, 2]) == 1
+    assert index.world.count([8, 6]) == 1
+    for handle in handles:
+        index.finish(handle, keep=False)
+    index.check_integrity()
+
+
+def test_full_text_leaves_the_request_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = new_index()
+    handle = index.begin("s", [1, 2])
+    advance(index, handle, [3] * 2000)
+    monkeypatch.setattr("suffixspec_index.forest._MAX_TEXT", 100)
+    with pytest.raises(CapacityError, match="byte budget"):
+        index.finish(handle)
+    index.check_integrity()
+    assert len(index.context(handle)) == 2002
+    index.finish(handle, keep=False)
+    index.check_integrity()
+    assert index.statistics().requests == 0
 
 
 def test_without_a_global_tree() -> None:
