@@ -28,7 +28,11 @@ DEFAULT = PeerSettings()
 
 
 def peer_settings(*, quick: bool = False) -> list[PeerSettings]:
-    """What can lie on the peer's frontier; found by a finer search over 159 settings."""
+    """What can lie on the peer's frontier; found by a finer search over 159 settings.
+
+    A wider one (factors 8 and unbounded, 60 settings) moved the frontier by less than 2 % at any
+    point and by nothing on the mean, and did not change the best setting under the cost model.
+    """
     if quick:
         return [DEFAULT, PeerSettings(use_tree_spec=True)]
     grid = [
