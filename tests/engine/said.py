@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 Ids = NDArray[np.int32]
 
 
-def said(model: Any, prompt: Sequence[int] | Ids, max_new_tokens: int) -> list[int]:
+def said(
+    model: Any, prompt: Sequence[int] | Ids, max_new_tokens: int, *, ignore_eos: bool = False
+) -> list[int]:
     """Greedy continuation, an end token included."""
     import torch
 
@@ -22,6 +24,7 @@ def said(model: Any, prompt: Sequence[int] | Ids, max_new_tokens: int) -> list[i
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_new_tokens,
             do_sample=False,
+            **({"eos_token_id": -1} if ignore_eos else {}),
         )
     tokens: list[int] = output[0, ids.shape[1] :].tolist()
     return tokens

@@ -4,7 +4,7 @@ Seeds are fixed, so a test that passes always does. Each compares observed count
 sequences with their exact probabilities (chi-square; expected counts under 5 pooled).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -26,7 +26,7 @@ from tests.engine.sampling.hash_model import Drafter, HashModel, generate, path_
 
 VOCAB = 5
 LENGTH = 3
-TRIALS = 4000
+TRIALS = 3000
 
 
 def _reference_rows(model: HashModel, params: SamplingParams, said: list[int]) -> NDArray[Any]:
@@ -53,7 +53,7 @@ def _reference_rows(model: HashModel, params: SamplingParams, said: list[int]) -
 
 def _expected(model: HashModel, params: SamplingParams) -> dict[tuple[int, ...], float]:
     expected = {}
-    for text in product(range(VOCAB), repeat=LENGTH):
+    for text in product(range(model.vocab_size), repeat=LENGTH):
         chance = 1.0
         for i, token in enumerate(text):
             chance *= float(_reference_rows(model, params, list(text[:i]))[token])
@@ -120,7 +120,7 @@ def _siblings_without_replacement(
     if limit == 0:
         return Draft.empty(), None
     q = drafter.softmax(context).astype(np.float64)
-    tokens = rng.choice(VOCAB, size=3, replace=False, p=q / q.sum())
+    tokens = rng.choice(len(q), size=3, replace=False, p=q / q.sum())
     draft = Draft(
         tokens.astype(np.int32),
         np.full(3, -1, np.int32),
@@ -155,6 +155,53 @@ CASES: list[tuple[Method, str]] = [
 def test_output_is_distributed_as_the_target(method: Method, drafter: str) -> None:
     params = SamplingParams(max_tokens=LENGTH)
     p, accepted = _check(MODEL, params, method, DRAFTERS[drafter])
+    assert p > 0.001
+    assert accepted > 0
+
+
+class FixedModel(HashModel):
+    """The same distribution after every context of a length."""
+
+    def __init__(self, *rows: list[float]) -> None:
+        super().__init__(vocab_size=len(rows[0]))
+        self._fixed = [np.log(np.array(row, np.float32)) for row in rows]
+
+    def row(self, context: Sequence[int]) -> NDArray[np.float32]:
+        return self._fixed[min(len(context), len(self._fixed)) - 1]
+
+
+@pytest.mark.parametrize("method", ["standard", "block"])
+def test_a_drafter_that_likes_the_wrong_token(method: Method) -> None:
+    """Here a block's residual differs much from that of one token alone."""
+    target = FixedModel([0.5, 0.4, 0.1], [0.6, 0.3, 0.1])
+    drafter = FixedModel([0.9, 0.05, 0.05], [0.2, 0.2, 0.6])
+    p, accepted = _check(
+        target, SamplingParams(max_tokens=LENGTH), method, partial(path_draft, drafter=drafter)
+    )
+    assert p > 0.001
+    assert accepted > 0
+
+
+@pytest.mark.parametrize("salt", ["0", "1"])
+def test_a_block_does_not_reuse_the_numbers_that_rejected_the_one_before(salt: str) -> None:
+    # With these models, keying by position alone gives p below 1e-9.
+    target = HashModel(vocab_size=3 - int(salt), spread=1.0, salt=f"t{salt}")
+    drafter = HashModel(vocab_size=3 - int(salt), spread=1.0, salt=f"d{salt}")
+    p, _ = _check(
+        target, SamplingParams(max_tokens=LENGTH), "block", partial(path_draft, drafter=drafter)
+    )
+    assert p > 0.001
+
+
+def test_siblings_of_a_drafter_that_likes_the_wrong_token() -> None:
+    target = FixedModel([0.1, 0.2, 0.3, 0.4])
+    drafter = FixedModel([0.6, 0.3, 0.07, 0.03])
+    p, accepted = _check(
+        target,
+        SamplingParams(max_tokens=LENGTH),
+        "standard",
+        partial(_siblings_without_replacement, drafter=drafter),
+    )
     assert p > 0.001
     assert accepted > 0
 
