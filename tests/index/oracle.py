@@ -174,7 +174,7 @@ def _grow(
     while pool and len(draft.tokens) < most:
         at = max(range(len(pool)), key=lambda i: pool[i][0])
         reach, symbol, parent, string = pool[at]
-        if reach < min_prob - 1e-9:
+        if reach < min_prob:
             break
         draft.tokens.append(symbol)
         draft.parents.append(parent)

@@ -159,7 +159,7 @@ class TreeMachine(RuleBasedStateMachine):
 
 
 TreeMachine.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=250,
     stateful_step_count=25,
     deadline=None,
     derandomize=True,
