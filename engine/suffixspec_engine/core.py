@@ -14,13 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from suffixspec_engine.attention import PackedRow, PackedStep
 from suffixspec_engine.cache import KeyValueCache
 from suffixspec_engine.engine_config import EngineConfig
 from suffixspec_engine.metrics import EngineMetrics
 from suffixspec_engine.models import TargetModel
-from suffixspec_engine.proposing import Proposing
+from suffixspec_engine.proposing import NOTHING, Proposed, Proposing
 from suffixspec_engine.request import FinishReason, Request, StepEvent
 from suffixspec_engine.sampling import Verdict, verify_batch
 from suffixspec_engine.scheduler import Scheduler
@@ -39,9 +40,13 @@ class _Row:
 
     request: Request
     own: list[int]
-    draft: Draft
+    proposed: Proposed
     verified: bool
     packed: PackedRow
+
+    @property
+    def draft(self) -> Draft:
+        return self.proposed.draft
 
     @property
     def token_ids(self) -> list[int]:
@@ -69,7 +74,7 @@ class EngineCore:
         )
         self.scheduler = Scheduler(config, self.cache)
         self.metrics = EngineMetrics()
-        self._proposing = Proposing(model.vocab_size)
+        self._proposing = Proposing(model.vocab_size, config.rejection_sample_method)
 
     def admit(self) -> None:
         """Drop what was cancelled and start what there is room for."""
@@ -105,18 +110,7 @@ class EngineCore:
             )
             self._share_time(rows, time.perf_counter() - start)
             with seconds.measure("sample"):
-                verdicts = verify_batch(
-                    logits,
-                    [row.draft for row in verified],
-                    [row.request.state for row in verified],
-                    [row.request.params for row in verified],
-                    self.config.rejection_sample_method,
-                    grammars={
-                        i: row.request.grammar
-                        for i, row in enumerate(verified)
-                        if row.request.grammar is not None
-                    },
-                )
+                verdicts = self._verify(logits, verified)
             for row in rows:
                 if not row.verified:
                     _keep(row, ())
@@ -143,12 +137,13 @@ class EngineCore:
         for request, count in plan:
             assert request.cache is not None
             own = request.next_tokens(count)
-            draft = drafts.get(request, Draft.empty())
+            proposed = drafts.get(request, NOTHING)
+            draft = proposed.draft
             past = request.cache.length
             tokens = len(own) + len(draft)
             request.cache.reserve(past + tokens)
             packed = PackedRow(request.cache, column, tokens, past, _parents(len(own), draft))
-            rows.append(_Row(request, own, draft, request in drafts, packed))
+            rows.append(_Row(request, own, proposed, request in drafts, packed))
             column += tokens
         return rows
 
@@ -158,6 +153,25 @@ class EngineCore:
         prompt = sum(len(row.own) for row in rows if not row.request.generating)
         self.metrics.seconds.prefill += elapsed * prompt / tokens
         self.metrics.seconds.verify += elapsed * (tokens - prompt) / tokens
+
+    def _verify(self, logits: Tensor, rows: Sequence[_Row]) -> list[Verdict]:
+        return verify_batch(
+            logits,
+            [row.draft for row in rows],
+            [row.request.state for row in rows],
+            [row.request.params for row in rows],
+            self.config.rejection_sample_method,
+            draft_probs={
+                i: row.proposed.probs
+                for i, row in enumerate(rows)
+                if row.proposed.probs is not None
+            },
+            grammars={
+                i: row.request.grammar
+                for i, row in enumerate(rows)
+                if row.request.grammar is not None
+            },
+        )
 
     def _commit(self, rows: Sequence[_Row], verdicts: Sequence[Verdict]) -> None:
         """Keep what was accepted, tell proposers and callers, end what has ended."""

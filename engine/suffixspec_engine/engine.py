@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from suffixspec_engine.core import EngineCore
 from suffixspec_engine.engine_config import EngineConfig
+from suffixspec_engine.grammar import GrammarCompiler, GrammarSpec, Matcher
 from suffixspec_engine.metrics import EngineMetrics
 from suffixspec_engine.models import TargetModel, load_model
 from suffixspec_engine.request import Request, RequestOutput, StepEvent
@@ -88,6 +89,8 @@ class Engine:
         self._numbers = itertools.count(1)
         self._actions: deque[Callable[[], None]] = deque()
         tokenizer = self.model.tokenizer
+        self._compiler: GrammarCompiler | None = None
+        self._compiling = threading.Lock()
         self._decode = text_decoder(tokenizer) if tokenizer is not None else None
 
     # -- asking --------------------------------------------------------------------------------
@@ -99,6 +102,7 @@ class Engine:
         *,
         session_ids: Sequence[str] | None = None,
         max_draft: int | None = None,
+        grammar: GrammarSpec | None = None,
     ) -> list[RequestOutput]:
         """Continue every prompt and wait for all of them.
 
@@ -107,6 +111,7 @@ class Engine:
             sampling: for all, or one per prompt; ``None``: the defaults.
             session_ids: one per prompt; a session's next prompt costs only what is new in it.
             max_draft: most draft tokens per step; 0: no speculation.
+            grammar: what every output must obey.
 
         Returns:
             The outputs, in the order of the prompts.
@@ -127,6 +132,7 @@ class Engine:
                 stream.put,
                 session_id=session_ids[i] if session_ids is not None else None,
                 max_draft=max_draft,
+                grammar=grammar,
             )
             for i, (prompt, one, stream) in enumerate(zip(prompts, params, streams, strict=True))
         ]
@@ -166,7 +172,7 @@ class Engine:
         prediction: ArrayLike | None = None,
         max_draft: int | None = None,
         proposer: Proposer | None = None,
-        grammar: GrammarMatcher | None = None,
+        grammar: GrammarSpec | GrammarMatcher | None = None,
     ) -> RequestStream:
         """Continue a prompt; to be called, and its stream read, within an event loop.
 
@@ -179,7 +185,8 @@ class Engine:
             prediction: ``(m,)`` token ids expected as output, for proposers that use them.
             max_draft: most draft tokens per step; 0: no speculation.
             proposer: who drafts for it, instead of the engine's proposer.
-            grammar: what the output must obey.
+            grammar: what the output must obey: JSON that fits a schema, a regular expression, a
+                choice or a context-free grammar.
 
         Raises:
             InputError: the prompt is empty, too long or holds ids that do not exist, or a text is
@@ -345,7 +352,7 @@ class Engine:
         prediction: ArrayLike | None = None,
         max_draft: int | None = None,
         proposer: Proposer | None = None,
-        grammar: GrammarMatcher | None = None,
+        grammar: GrammarSpec | GrammarMatcher | None = None,
     ) -> Request:
         """Check everything the caller gave, before anything is changed."""
         ids = self._prompt_ids(prompt)
@@ -379,12 +386,28 @@ class Engine:
             proposer=proposer or self.proposer,
             prediction=self._ids(prediction, "prediction") if prediction is not None else None,
             max_draft=max_draft,
-            grammar=grammar,
+            grammar=self._compile(grammar) if isinstance(grammar, GrammarSpec) else grammar,
             owns_session=session_id is None,
         )
         request.metrics.prompt_tokens = len(ids)
         self._core.cache.check_fits(request.reserve)
         return request
+
+    def _compile(self, spec: GrammarSpec) -> Matcher:
+        with self._compiling:
+            if self._compiler is None:
+                backend = getattr(self.model.tokenizer, "backend_tokenizer", None)
+                if backend is None:
+                    raise InputError(
+                        f"grammar: the model {self.model.name!r} has no tokenizer that structured "
+                        "output can use"
+                    )
+                self._compiler = GrammarCompiler(
+                    backend,
+                    vocab_size=self.model.vocab_size,
+                    eos_token_ids=sorted(self.model.eos_token_ids),
+                )
+            return self._compiler.compile(spec)
 
     def _prompt_ids(self, prompt: Prompt) -> NDArray[np.int32]:
         if isinstance(prompt, str):

@@ -8,26 +8,55 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
+from torch import Tensor
 
+from suffixspec_engine.grammar import Matcher, constrain
 from suffixspec_engine.request import Request
+from suffixspec_engine.sampling import Method
 from suffixspec_index.draft import Draft
-from suffixspec_index.errors import IntegrityError
-from suffixspec_index.proposers.base import Proposer
+from suffixspec_index.errors import IntegrityError, SuffixSpecError
+from suffixspec_index.proposers.base import Proposer, RequestHandle
 
 _log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class ProbabilisticProposer(Protocol):
+    """A proposer that draws its drafts and can say from what."""
+
+    def draft_probs(self, request: RequestHandle) -> Tensor | None:
+        """``(n, vocab)`` float32, row ``i`` what node ``i`` of the request's last draft was drawn
+        from; ``None``: that draft was not drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A draft, and where it was drawn from probabilities, those: ``(n, vocab)`` float32."""
+
+    draft: Draft
+    probs: Tensor | None = None
+
+
+NOTHING = Proposed(Draft.empty())
 
 
 class Proposing:
     """The proposers' side of an engine's steps.
 
+    Args:
+        vocab_size: of the target model.
+        method: how drafts will be verified.
+
     Attributes:
         failures: calls that raised, and drafts that were not sound.
     """
 
-    def __init__(self, vocab_size: int) -> None:
-        self._vocab_size = vocab_size
+    def __init__(self, vocab_size: int, method: Method = "coupled") -> None:
+        self._vocab_size, self._method = vocab_size, method
         self.failures = 0
 
     def begin(self, request: Request) -> None:
@@ -46,9 +75,10 @@ class Proposing:
 
         self._guarded(request, call)
 
-    def propose(self, requests: Sequence[Request]) -> list[Draft]:
-        """A draft per request, empty where there is nobody to ask or nothing to gain."""
-        drafts = [Draft.empty()] * len(requests)
+    def propose(self, requests: Sequence[Request]) -> list[Proposed]:
+        """A draft per request, empty where there is nobody to ask or nothing to gain. A request's
+        grammar cuts its draft and puts in what it forces."""
+        drafts = [NOTHING] * len(requests)
         for proposer, rows, limits in self._asked(requests):
             handles = [self._handle(requests[row]) for row in rows]
             try:
@@ -57,7 +87,20 @@ class Proposing:
                 batch = [self._propose_one(requests[row]) for row in rows]
             for row, draft, limit in zip(rows, batch, limits, strict=True):
                 drafts[row] = self._sound(requests[row], draft, limit)
+        for row, request in enumerate(requests):
+            if isinstance(request.grammar, Matcher) and self._limit(request) > 0:
+                drafts[row] = self._constrained(request, request.grammar, drafts[row])
         return drafts
+
+    def _constrained(self, request: Request, grammar: Matcher, given: Proposed) -> Proposed:
+        drawn = given.probs is not None and self._method != "coupled"
+        try:
+            fitting = constrain(given.draft, grammar, limit=self._limit(request), drawn=drawn)
+        except SuffixSpecError as error:  # the grammar gave up; verification will say so
+            _log.warning("request %s: %s", request.request_id, error)
+            return NOTHING
+        probs = None if given.probs is None else fitting.probs(given.probs)
+        return Proposed(fitting.draft, probs)
 
     def _asked(self, requests: Sequence[Request]) -> list[tuple[Proposer, list[int], list[int]]]:
         """Proposers with the rows they are asked for and the most tokens that each may draft."""
@@ -83,26 +126,38 @@ class Proposing:
             limit = min(limit, request.max_draft)
         return min(limit, 2**31 - 1)
 
-    def _sound(self, request: Request, draft: Draft, limit: int) -> Draft:
+    def _sound(self, request: Request, draft: Draft, limit: int) -> Proposed:
+        """The draft with its probabilities, at most ``limit`` nodes; nothing if it is not sound."""
         if not len(draft):
-            return draft
+            return NOTHING
+        found: list[Tensor | None] = [None]
+        proposer, handle = request.proposer, request.handle
+        if isinstance(proposer, ProbabilisticProposer) and handle is not None:
+            self._guarded(request, lambda: found.append(proposer.draft_probs(handle)))
+        probs = found[-1]
         try:
             draft.check_integrity()
             if int(draft.token_ids.min()) < 0 or int(draft.token_ids.max()) >= self._vocab_size:
                 raise IntegrityError("draft: a token is outside the model's vocabulary")
+            if probs is not None and probs.shape != (len(draft), self._vocab_size):
+                raise IntegrityError(
+                    f"draft: probabilities of shape {tuple(probs.shape)}, not "
+                    f"{(len(draft), self._vocab_size)}"
+                )
         except IntegrityError as error:
             self._fail(request, error)
-            return Draft.empty()
-        if len(draft) > limit:  # parents come first, so the first nodes are a whole tree
-            keep = slice(0, limit)
-            return Draft(
-                draft.token_ids[keep],
-                draft.parents[keep],
-                draft.probs[keep],
-                draft.sources[keep],
-                draft.match_len,
-            )
-        return draft
+            return NOTHING
+        if len(draft) <= limit:
+            return Proposed(draft, probs)
+        keep = slice(0, limit)  # parents come first, so the first nodes are a whole tree
+        shorter = Draft(
+            draft.token_ids[keep],
+            draft.parents[keep],
+            draft.probs[keep],
+            draft.sources[keep],
+            draft.match_len,
+        )
+        return Proposed(shorter, None if probs is None else probs[keep])
 
     def advance(self, gained: Sequence[tuple[Request, Sequence[int]]]) -> None:
         """Tell proposers what their requests gained, one call per proposer."""

@@ -4,6 +4,7 @@ in the batch; and every request ends where it should."""
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -325,3 +326,34 @@ def test_metrics_add_up(target: TargetModel, prompts: list[Ids]) -> None:
         m = output.metrics
         assert m.queued_at <= m.started_at <= m.first_token_at <= m.finished_at
         assert m.time_to_first_token > 0
+
+
+def test_structured_output_with_drafts_cut_and_forced(
+    target: TargetModel, prompts: list[Ids]
+) -> None:
+    """Half of the batch obeys a grammar; the rest must not notice."""
+    pytest.importorskip("llguidance")
+    from suffixspec_engine.grammar import GrammarSpec
+
+    schema = {
+        "type": "object",
+        "properties": {"name": {"enum": ["left", "right"]}, "count": {"enum": [1, 2]}},
+        "required": ["name", "count"],
+        "additionalProperties": False,
+    }
+    spec = GrammarSpec.json(schema, any_whitespace=False)
+    with Engine(target) as plain:
+        expected = plain.generate(prompts, greedy(60), grammar=spec, max_draft=0)
+        free = plain.generate(prompts, greedy())
+    for output in expected:
+        assert json.loads(output.text)["name"] in ("left", "right")
+        assert output.finish_reason == "stop"
+    for method in ("suffix tree", "none"):
+        with Engine(target, speculative=METHODS[method]) as engine:
+            for _ in range(2):
+                outputs = engine.generate(prompts, greedy(60), grammar=spec)
+                for output, wanted in zip(outputs, expected, strict=True):
+                    assert output.token_ids.tolist() == wanted.token_ids.tolist()
+                assert engine.metrics.counts.by_source["forced"].accepted
+            others = engine.generate(prompts, greedy())
+            assert [o.text for o in others] == [o.text for o in free]
