@@ -20,8 +20,10 @@ from suffixspec_index.kernels.evidence import (
     MAX_CANDIDATES,
     P_LENGTH,
     PLACE,
+    SESSION_SIDE,
     SLOTS,
     TAIL,
+    WORLD_SIDE,
     follow,
     gather,
     levels,
@@ -93,9 +95,10 @@ def _start(session, world, request, settings, places):
 @kernel(forceinline=True)
 def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights, scratch):
     """Put a draft node's candidates into the pool; returns its new size."""
-    places, ids, probs, votes, vote_cells, tokens, cells, last, depths = scratch
+    places, ids, probs, votes, vote_cells, tokens, cells, backing, last, depths = scratch
     _last_tokens(request, session[1], session[0][H_N_TEXT], node, last)
-    found = gather(session, world, places, node, last, blocked, tokens, cells, votes, vote_cells)
+    ballot = (tokens, cells, backing, votes, vote_cells)
+    found = gather(session, world, places, node, last, blocked, ballot)
     by_length = weight_set(places, node, depths[node])
     keep = node <= LEARN_NODES
     at = R_VOTES + node * VOTES
@@ -110,7 +113,8 @@ def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights,
             request[at + V_CHANCES + i] = np.int32(p * CHANCE)
         ids[pooled, 0] = tokens[i]
         ids[pooled, 1] = node
-        ids[pooled, 2] = _backer(places, node, votes, tokens[i])
+        own = backing[i, SESSION_SIDE] >= backing[i, WORLD_SIDE]
+        ids[pooled, 2] = _SESSION if own else _GLOBAL
         probs[pooled] = p
         pooled += 1
     scale = reach / max(total, np.float32(1.0))
@@ -127,7 +131,7 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
     are numbered from 1 here, 0 being the context; ``parents`` are written as callers see them.
     """
     first_out, out_tokens, out_parents, out_probs, out_sources, scratch = out
-    places, ids, probs, _, _, _, _, _, depths = scratch
+    places, ids, probs, _, _, _, _, _, _, depths = scratch
     request[R_DRAFTED] = 0
     request[R_EXPANDED] = 0
     match = _start(session, world, request, settings, places)
@@ -225,22 +229,6 @@ def _move(pool, to, origin):
 
 
 @kernel(forceinline=True)
-def _backer(places, node, votes, token):
-    """The memory whose longest match proposes a candidate; the session's own on a tie."""
-    own = 0
-    world = 0
-    for k in range(SLOTS):
-        if places[node, k, P_LENGTH] > 0 and (
-            votes[k, 0] == token or votes[k, 1] == token or votes[k, 2] == token
-        ):
-            if LEVELS <= k < TAIL:
-                world = max(world, places[node, k, P_LENGTH])
-            else:
-                own = max(own, places[node, k, P_LENGTH])
-    return _SESSION if own >= world else _GLOBAL
-
-
-@kernel(forceinline=True)
 def _keep_votes(request, at, found, by_length, last, tokens, cells):
     """Keep a node's votes in the request row, for training once the truth is known."""
     request[at + V_COUNT] = found
@@ -261,6 +249,7 @@ _SHAPES = (
     SLOTS * 4,
     MAX_CANDIDATES,
     MAX_CANDIDATES * FEATURES,
+    MAX_CANDIDATES * 2,
     HASHED,
     MAX_NODES + 1,
 )
@@ -282,6 +271,7 @@ def scratch_views(address):
         carray(pointer_i32(address + _AT[4]), (SLOTS, 4)),
         carray(pointer_i32(address + _AT[5]), (MAX_CANDIDATES,)),
         carray(pointer_i32(address + _AT[6]), (MAX_CANDIDATES, FEATURES)),
-        carray(pointer_i32(address + _AT[7]), (HASHED,)),
-        carray(pointer_i32(address + _AT[8]), (MAX_NODES + 1,)),
+        carray(pointer_i32(address + _AT[7]), (MAX_CANDIDATES, 2)),
+        carray(pointer_i32(address + _AT[8]), (HASHED,)),
+        carray(pointer_i32(address + _AT[9]), (MAX_NODES + 1,)),
     )

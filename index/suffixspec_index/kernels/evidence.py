@@ -67,6 +67,8 @@ HASH_BITS = 14
 CELLS = SLOTS * CELLS_PER_SLOT + HASHED * (1 << HASH_BITS)
 
 MAX_CANDIDATES = 8
+SESSION_SIDE, WORLD_SIDE = 0, 1
+UNSEEN = -2
 MAX_TAIL_MATCH = 32
 
 
@@ -176,7 +178,7 @@ def tail_place(head, text, places):
 @kernel(forceinline=True)
 def _collect(tree, places, node, slot, tokens, cells):
     """The votes of one tree place: up to three tokens with their cells, and in ``cells[slot, 3]``
-    the cell of every other token."""
+    the cell of every other token. Returns how many."""
     _, text, nodes, leaves, _, _ = tree
     v, c, d = (
         places[node, slot, P_NODE],
@@ -188,7 +190,9 @@ def _collect(tree, places, node, slot, tokens, cells):
         base = (base + _count_bucket(places[node, slot, P_COUNT])) * SHARES
         tokens[slot, 0] = text[places[node, slot, P_BASE] + d]
         cells[slot, 0] = base + SHARES - 1
+        n = 1
     else:
+        n = 0
         total = nodes[v, COUNT]
         base = (base + _count_bucket(total)) * SHARES
         latest = text[nodes[v, POS] + d]
@@ -199,7 +203,9 @@ def _collect(tree, places, node, slot, tokens, cells):
             tokens[slot, q] = token
             share = _share_bucket(count_of(nodes, leaves, nodes[v, C0 + q]), total)
             cells[slot, q] = base + 2 * share + (1 if token == latest else 0)
+            n = q + 1
     cells[slot, 3] = base
+    return n
 
 
 @kernel(inline="always")
@@ -210,7 +216,7 @@ def _mixed(a, b):
 
 
 @kernel(forceinline=True)
-def gather(session, world, places, node, last, blocked, tokens, cells, votes, vote_cells):
+def gather(session, world, places, node, last, blocked, scratch):
     """Candidates for the next token after a draft node, each with its cell in every slot.
 
     Args:
@@ -218,49 +224,54 @@ def gather(session, world, places, node, last, blocked, tokens, cells, votes, vo
         places: ``(nodes, SLOTS, PLACE)``; node: the draft node.
         last: its last two tokens, the latest first.
         blocked: ``(vocabulary,)`` uint8, tokens that may not be drafted; may be empty.
-        tokens: out, ``(MAX_CANDIDATES,)``. cells: out, ``(MAX_CANDIDATES, FEATURES)``, -1 = none.
-        votes, vote_cells: scratch, ``(SLOTS, 3)`` and ``(SLOTS, 4)``.
+        scratch: ``tokens (MAX_CANDIDATES,)``, ``cells (MAX_CANDIDATES, FEATURES)`` (-1: none) and
+            ``backing (MAX_CANDIDATES, 2)`` (the longest match that proposes it, by side) are
+            written; ``votes (SLOTS, 3)`` and ``vote_cells (SLOTS, 4)`` are worked in.
 
     Returns:
         The number of candidates.
     """
+    tokens, cells, backing, votes, vote_cells = scratch
     n = 0
     for k in range(SLOTS):
-        votes[k, 0], votes[k, 1], votes[k, 2] = END, END, END
-        if places[node, k, P_LENGTH] <= 0:
+        length = places[node, k, P_LENGTH]
+        if length <= 0:
             continue
+        side = SESSION_SIDE
         if k < LEVELS:
-            _collect(session, places, node, k, votes, vote_cells)
+            cast = _collect(session, places, node, k, votes, vote_cells)
         elif k < TAIL:
-            _collect(world, places, node, k, votes, vote_cells)
+            cast = _collect(world, places, node, k, votes, vote_cells)
+            side = WORLD_SIDE
         else:
-            base = (k * LENGTHS + length_bucket(places[node, k, P_LENGTH])) * COUNTS * SHARES
+            base = (k * LENGTHS + length_bucket(length)) * COUNTS * SHARES
             votes[k, 0] = session[1][places[node, k, P_NODE]]
             vote_cells[k, 0] = base + SHARES - 1
             vote_cells[k, 3] = base
-        for q in range(3):
+            cast = 1
+        for q in range(cast):
             token = votes[k, q]
             if token < 0 or (token < blocked.shape[0] and blocked[token] != 0):
                 continue
-            known = False
-            for i in range(n):
-                known |= tokens[i] == token
-            if not known and n < MAX_CANDIDATES:
+            i = 0
+            while i < n and tokens[i] != token:
+                i += 1
+            if i == n:
+                if n == MAX_CANDIDATES:
+                    continue
                 tokens[n] = token
+                backing[n, SESSION_SIDE] = 0
+                backing[n, WORLD_SIDE] = 0
+                for slot in range(SLOTS):
+                    cells[n, slot] = UNSEEN
                 n += 1
+            cells[i, k] = vote_cells[k, q]
+            backing[i, side] = max(backing[i, side], length)
     for i in range(n):
         token = tokens[i]
         for k in range(SLOTS):
-            if places[node, k, P_LENGTH] <= 0:
-                cells[i, k] = -1
-            elif votes[k, 0] == token:
-                cells[i, k] = vote_cells[k, 0]
-            elif votes[k, 1] == token:
-                cells[i, k] = vote_cells[k, 1]
-            elif votes[k, 2] == token:
-                cells[i, k] = vote_cells[k, 2]
-            else:
-                cells[i, k] = vote_cells[k, 3]
+            if cells[i, k] == UNSEEN:
+                cells[i, k] = vote_cells[k, 3] if places[node, k, P_LENGTH] > 0 else -1
         h = _mixed(np.uint64(0x5851F42D4C957F2D), token)
         for j in range(HASHED):
             h = _mixed(h, last[j])
