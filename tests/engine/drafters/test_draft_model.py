@@ -1,0 +1,296 @@
+"""The draft model as proposer, with tiny random models and tokenizers made here."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from suffixspec_engine.drafters import (
+    DraftModelProposer,
+    DraftSampling,
+    VocabularyMap,
+    register_draft_model,
+)
+from suffixspec_engine.sampling import RowState, SamplingParams, verify
+from suffixspec_index import proposers
+from suffixspec_index.draft import Source
+from suffixspec_index.errors import ConfigError, TokenError, UnknownRequestError
+from suffixspec_index.speculative_config import SpeculativeConfig
+
+TEXTS = ["the cat sat on the mat", "a hat for the bat", "that is what the rat sat at"]
+OTHERS = ["she sells sea shells", "the shells she sells", "thick thistle sticks: é ü 🙂"]
+
+
+def make_tokenizer(texts: Sequence[str], size: int = 300) -> Tokenizer:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=size,
+            special_tokens=["<|end|>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        ),
+    )
+    return tokenizer
+
+
+def make_model(vocab_size: int, seed: int = 0, **kwargs: Any) -> Any:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=128,
+        initializer_range=0.4,
+        **kwargs,
+    )
+    model: Any = LlamaForCausalLM(config)
+    return model.eval()
+
+
+TOKENIZER = make_tokenizer(TEXTS)
+SIZE = TOKENIZER.get_vocab_size()
+
+
+def make(model: Any, tokenizer: Tokenizer = TOKENIZER, **kwargs: Any) -> DraftModelProposer:
+    config = SpeculativeConfig(
+        method="draft_model",
+        model="tiny",
+        num_speculative_tokens=5,
+        use_heterogeneous_vocab=kwargs.pop("heterogeneous", False),
+    )
+    kwargs.setdefault("vocab_size", SIZE)
+    return DraftModelProposer(config, model, tokenizer, TOKENIZER, **kwargs)
+
+
+def greedy(model: Any, context: list[int], count: int, size: int = SIZE) -> list[int]:
+    """What the model says, read anew each time."""
+    ids = list(context)
+    for _ in range(count):
+        with torch.inference_mode():
+            ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1, :size].argmax()))
+    return ids[len(context) :]
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return make_model(SIZE)
+
+
+def test_drafts_are_what_the_model_says_through_acceptance_and_rejection(model: Any) -> None:
+    proposer = make(model)
+    context = TOKENIZER.encode("the cat sat").ids
+    request = proposer.begin("s", context)
+    for gained in (None, 3, 0, 5, 1):
+        if gained is not None:
+            accepted = proposer.propose(request).token_ids.tolist()[:gained]
+            tokens = [*accepted, 7]  # the target adds its own
+            proposer.advance(request, tokens)
+            context = [*context, *tokens]
+        draft = proposer.propose(request)
+        assert draft.token_ids.tolist() == greedy(model, context, 5)
+        assert draft.source is Source.DRAFT_MODEL
+        assert (np.diff(draft.probs) <= 0).all()
+        draft.check_integrity()
+    proposer.finish(request)
+
+
+def test_only_new_tokens_are_read(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    forward = type(model).forward
+
+    def counting(self: Any, input_ids: torch.Tensor, **kwargs: Any) -> Any:
+        read.append(input_ids.shape[1])
+        return forward(self, input_ids=input_ids, **kwargs)
+
+    proposer = make(model)
+    monkeypatch.setattr(type(model), "forward", counting)
+    context = TOKENIZER.encode("the cat sat on the mat, that is what").ids
+    request = proposer.begin("s", context)
+    tokens = proposer.propose(request, 2).token_ids.tolist()
+    assert read == [len(context), 1]
+    proposer.advance(request, [*tokens, 9])
+    read.clear()
+    proposer.propose(request, 1)
+    assert read == [2]  # the last draft token, whose keys were not needed before, and the new one
+    proposer.finish(request)
+    read.clear()
+    longer = [*context, *tokens, 9, 8, 7]
+    request = proposer.begin("s", longer)
+    proposer.propose(request, 1)
+    assert read == [2]
+    proposer.finish(request, keep=False)
+    read.clear()
+    proposer.propose(proposer.begin("s", longer), 1)
+    assert read == [len(longer)]
+
+
+def test_limits(model: Any) -> None:
+    proposer = make(model)
+    request = proposer.begin("s", [1, 2, 3], max_tokens=4)
+    assert len(proposer.propose(request)) == 4
+    assert len(proposer.propose(request, 2)) == 2
+    assert len(proposer.propose(request, 0)) == 0
+    proposer.advance(request, [5, 6, 7])
+    assert len(proposer.propose(request)) == 1
+    assert len(proposer.propose(proposer.begin("t", [1] * 126))) == 2  # the model's own length
+    assert len(proposer.propose(proposer.begin("u", [1] * 140))) == 0
+    assert len(proposer.propose(proposer.begin("v", []))) == 0
+    with pytest.raises(UnknownRequestError):
+        proposer.propose(999)
+    with pytest.raises(TokenError):
+        proposer.begin("s", [SIZE])
+
+
+def test_forbidden_tokens_are_not_drafted(model: Any) -> None:
+    said = greedy(model, [1, 2, 3], 5)
+    proposer = make(model, forbidden=[said[2]])
+    request = proposer.begin("s", [1, 2, 3])
+    ids = proposer.propose(request).token_ids.tolist()
+    assert ids == said[: said.index(said[2])]
+    for seed in range(20):
+        draft, rows = proposer.propose_with_probs(request, 3, DraftSampling(1.0, seed, 0, False))
+        assert rows is not None
+        assert said[2] not in draft.token_ids
+        assert float(rows[:, said[2]].max()) == 0.0
+
+
+def test_padded_vocabularies_of_one_tokenizer_are_accepted() -> None:
+    # vllm 7252, 10913; transformers 45307: rejected, or a crash.
+    padded = make_model(SIZE + 40, seed=3)
+    for target_size in (SIZE, SIZE + 64):
+        proposer = make(padded, vocab_size=target_size)
+        draft = proposer.propose(proposer.begin("s", [4, 5, 6]))
+        assert draft.token_ids.tolist() == greedy(padded, [4, 5, 6], 5, SIZE)
+
+
+def test_another_tokenizer_is_refused_unless_asked_for(model: Any) -> None:
+    # sglang 23838: silently accepted.
+    other = make_tokenizer(OTHERS)
+    with pytest.raises(ConfigError, match="use_heterogeneous_vocab"):
+        make(make_model(other.get_vocab_size()), other)
+    make(make_model(other.get_vocab_size()), other, heterogeneous=True)
+
+
+def test_sliding_windows_are_refused() -> None:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    config = MistralConfig(
+        vocab_size=SIZE,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        sliding_window=8,
+    )
+    with pytest.raises(ConfigError, match="take back"):
+        make(MistralForCausalLM(config))
+
+
+@pytest.mark.parametrize("text", ["the shells sat", "é🙂 that <|end|> thistle", "x" * 40])
+def test_other_vocabularies_read_the_same_text(text: str) -> None:
+    # transformers 46124, 46936: BOS every round, space clean-up, partial UTF-8.
+    other = make_tokenizer(OTHERS)
+    mapping = VocabularyMap(
+        TOKENIZER,
+        other,
+        target_size=SIZE,
+        draft_size=other.get_vocab_size(),
+        heterogeneous=True,
+    )
+    ids = TOKENIZER.encode(text).ids
+    translated = mapping.to_draft(ids)
+    assert other.decode(translated, skip_special_tokens=False) == text
+    assert translated == [d for i in ids for d in mapping.to_draft([i])]  # never changes later
+    shared = mapping.shared
+    for draft_id in shared.tolist():
+        target_id = int(mapping.to_target[draft_id])
+        assert TOKENIZER.id_to_token(target_id) == other.id_to_token(draft_id)
+    assert len(shared) >= 257  # all bytes and the special token
+
+
+@pytest.mark.parametrize("heterogeneous", [False, True])
+def test_drawn_drafts_carry_their_distribution(model: Any, heterogeneous: bool) -> None:
+    tokenizer = make_tokenizer(OTHERS, 280) if heterogeneous else TOKENIZER
+    draft_model = make_model(tokenizer.get_vocab_size(), seed=5)
+    proposer = make(draft_model, tokenizer, heterogeneous=heterogeneous)
+    request = proposer.begin("s", TOKENIZER.encode("the cat").ids)
+    counts = np.zeros(SIZE)
+    for seed in range(600):
+        draft, rows = proposer.propose_with_probs(request, 1, DraftSampling(0.9, seed, 0, False))
+        assert rows is not None
+        counts[draft.token_ids[0]] += 1
+        q = rows[0].double().numpy()
+    assert q.sum() == pytest.approx(1.0, abs=1e-5)
+    likely = q > 0.02
+    spread = np.sqrt(600 * q * (1 - q))
+    assert (np.abs(counts - 600 * q)[likely] < 4 * spread[likely]).all()
+    assert counts[q == 0].sum() == 0
+
+
+def test_coupled_drafts_of_the_target_itself_are_always_accepted(model: Any) -> None:
+    proposer = make(model)
+    context = TOKENIZER.encode("a hat").ids
+    request = proposer.begin("s", context)
+    params = SamplingParams(temperature=0.8)
+    for seed in range(10):
+        state = RowState(context, seed=seed)
+        draft, _ = proposer.propose_with_probs(request, 4, DraftSampling(0.8, seed, 0, True))
+        ids = [*context, *draft.token_ids.tolist()]
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([ids])).logits[0, len(context) - 1 :]
+        assert verify(logits, draft, state, params).accepted == (0, 1, 2, 3)
+
+
+def test_a_registered_target_makes_the_method_available(
+    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposers, "_registered", {})
+    model.save_pretrained(tmp_path)
+    fast: Any = PreTrainedTokenizerFast
+    fast(tokenizer_object=TOKENIZER).save_pretrained(tmp_path)
+    register_draft_model(TOKENIZER)
+    register_draft_model(TOKENIZER)  # again is fine
+    assert "draft_model" in proposers.available_methods()
+    config = SpeculativeConfig(method="draft_model", model=str(tmp_path), num_speculative_tokens=3)
+    proposer = proposers.create_proposer(config, vocab_size=SIZE)
+    draft = proposer.propose(proposer.begin("s", [4, 5, 6]))
+    assert draft.token_ids.tolist() == greedy(model, [4, 5, 6], 3)
+
+
+def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
+    config = SpeculativeConfig(
+        method="draft_model", model=str(tmp_path / "none"), num_speculative_tokens=3
+    )
+    with pytest.raises(ConfigError, match="cannot be loaded"):
+        DraftModelProposer.load(config, TOKENIZER)
+
+
+def test_a_failed_forward_pass_leaves_the_request_usable(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposer = make(model)
+    request = proposer.begin("s", [1, 2, 3])
+    proposer.propose(request)
+    proposer.advance(request, [4])
+
+    def fail(*args: Any, **kwargs: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(model), "forward", fail)
+        with pytest.raises(RuntimeError):
+            proposer.propose(request)
+    assert proposer.propose(request).token_ids.tolist() == greedy(model, [1, 2, 3, 4], 5)
