@@ -19,9 +19,10 @@ REPLAY_ARGS ?= --compare suffix,ngram
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 RECORD_ARGS ?=
+GENERATE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve replay record test lint bench clean distclean
+.PHONY: help venv serve replay generate record test lint bench clean distclean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -36,6 +37,9 @@ serve: $(STAMPS)/base ## Serve drafts over HTTP and gRPC
 replay: $(STAMPS)/base ## Replay the recorded traces; writes an HTML page
 	@mkdir -p $(OUT)
 	$(BIN)/suffixspec replay $(TRACES) --tokenizer $(TOKENIZER) --html $(OUT)/replay.html $(REPLAY_ARGS)
+
+generate: $(STAMPS)/dev ## Watch the small model write, accepted draft tokens marked by colour
+	@$(BIN)/suffixspec generate $(GENERATE_ARGS)
 
 record: $(STAMPS)/dev ## Record the sample traces again with the small model (slow)
 	$(BIN)/suffixspec record traces/samples $(RECORD_ARGS)

@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -124,7 +124,7 @@ class Engine:
         params = _per_prompt(sampling, len(prompts))
         if session_ids is not None and len(session_ids) != len(prompts):
             raise InputError(f"session_ids: {len(session_ids)} for {len(prompts)} prompts")
-        streams = [BlockingStream() for _ in prompts]
+        streams = [BlockingStream(self._cancel) for _ in prompts]
         requests = [
             self._request(
                 prompt,
@@ -136,30 +136,27 @@ class Engine:
             )
             for i, (prompt, one, stream) in enumerate(zip(prompts, params, streams, strict=True))
         ]
+        for stream, request in zip(streams, requests, strict=True):
+            stream.attach(request)
         try:
             for request in requests:
                 self._enqueue(request, wait=True)
-            for stream in streams:
-                for _ in stream:
-                    pass
+            return [stream.output() for stream in streams]
         except BaseException:
-            for request in requests:
-                self._cancel(request)
+            for stream in streams:
+                stream.cancel()
             raise
-        return [request.output() for request in requests]
 
     def stream(
         self, prompt: Prompt, sampling: SamplingParams | None = None, **options: Any
-    ) -> Iterator[StepEvent]:
-        """Continue one prompt and give out what each step gains; the last event carries the finish
-        reason. Closing the iterator cancels the request. ``options`` as for :meth:`submit`."""
-        events = BlockingStream()
-        request = self._request(prompt, sampling or SamplingParams(), events.put, **options)
+    ) -> BlockingStream:
+        """Continue one prompt and give out what each step gains; ``options`` as for
+        :meth:`submit`. Raises what :meth:`submit` raises."""
+        stream = BlockingStream(self._cancel)
+        request = self._request(prompt, sampling or SamplingParams(), stream.put, **options)
+        stream.attach(request)
         self._enqueue(request, wait=False)
-        try:
-            yield from events
-        finally:
-            self._cancel(request)
+        return stream
 
     def submit(
         self,
@@ -254,6 +251,16 @@ class Engine:
                 f"prompt: the model {self.model.name!r} has no tokenizer; give token ids"
             )
         return np.asarray(self.model.tokenizer(text).input_ids, np.int32)
+
+    def detokenizer(self) -> IncrementalDetokenizer:
+        """What turns tokens into text one by one, as requests do it.
+
+        Raises:
+            InputError: the model has no tokenizer.
+        """
+        if self._decode is None:
+            raise InputError(f"the model {self.model.name!r} has no tokenizer")
+        return IncrementalDetokenizer(self._decode)
 
     def check_integrity(self) -> None:
         """Raise :class:`~suffixspec_index.errors.IntegrityError` unless the cache is sound."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from types import TracebackType
 
 from suffixspec_engine.request import Request, RequestOutput, StepEvent
@@ -85,18 +85,48 @@ class RequestStream:
 
 
 class BlockingStream:
-    """The events of one request, for a caller without an event loop."""
+    """The events of one request, for a caller without an event loop.
 
-    def __init__(self) -> None:
+    Iterating ends after the event that carries the finish reason; leaving the loop early cancels
+    the request.
+    """
+
+    def __init__(self, cancel: Callable[[Request], None]) -> None:
         self._events: queue.SimpleQueue[StepEvent] = queue.SimpleQueue()
+        self._cancel = cancel
+        self._request: Request | None = None
+        self._over = False
+
+    def attach(self, request: Request) -> None:
+        """The request that the stream belongs to; called once, before it is submitted."""
+        self._request = request
 
     def put(self, event: StepEvent) -> None:
         """Called in the engine's thread."""
         self._events.put(event)
 
-    def __iter__(self) -> Iterator[StepEvent]:
-        while True:
-            event = self._events.get()
-            yield event
-            if event.finish_reason is not None:
-                return
+    @property
+    def request(self) -> Request:
+        """The request."""
+        assert self._request is not None
+        return self._request
+
+    def __iter__(self) -> Generator[StepEvent]:
+        try:
+            while not self._over:
+                event = self._events.get()
+                self._over = event.finish_reason is not None
+                yield event
+        finally:
+            if not self._over:
+                self.cancel()
+
+    def output(self) -> RequestOutput:
+        """Wait for the end and return the whole output."""
+        while not self._over:
+            self._over = self._events.get().finish_reason is not None
+        return self.request.output()
+
+    def cancel(self) -> None:
+        """End the request at the next step. May be called from any thread, more than once."""
+        self._cancel(self.request)

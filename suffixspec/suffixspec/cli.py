@@ -26,6 +26,8 @@ EXIT_WRONG_INPUT = 2
 _LAZY_COMMANDS = {
     "replay": "Replay recorded agent traces and show what speculation would have gained.",
     "record": "Record agent sessions with a local model, token ids included.",
+    "generate": "Watch a model write, with the tokens that speculation gained marked.",
+    "check-lossless": "Compare outputs with and without speculation, token for token.",
     "synthesize": "Generate larger synthetic workloads for load tests.",
 }
 """Imported when called, so that a missing extra never breaks ``--help`` and start-up is quick."""
@@ -90,6 +92,10 @@ def _prepare(
     context.obj = loaded
 
 
+def _module_of(name: str) -> str:
+    return f"suffixspec.commands.{name.replace('-', '_')}"
+
+
 def _add_lazy_command(name: str, summary: str) -> None:
     """Add a command that hands its arguments to the one in ``suffixspec.commands.<name>``."""
 
@@ -115,7 +121,7 @@ def run_command(name: str, args: list[str], settings: LoadedSettings) -> None:
         MissingDependencyError: the command needs a package that is not installed.
     """
     try:
-        module = importlib.import_module(f"suffixspec.commands.{name}")
+        module = importlib.import_module(_module_of(name))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("suffixspec"):
             raise  # a fault of ours, not a missing package
@@ -124,7 +130,7 @@ def run_command(name: str, args: list[str], settings: LoadedSettings) -> None:
             "run: pip install 'suffixspec[engine]'"
         ) from error
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(name)(getattr(module, name))
+    single.command(name)(getattr(module, name.replace("-", "_")))
     command = typer.main.get_command(single)
     code = command.main(args, prog_name=f"suffixspec {name}", standalone_mode=False, obj=settings)
     if isinstance(code, int) and code:
@@ -132,5 +138,5 @@ def run_command(name: str, args: list[str], settings: LoadedSettings) -> None:
 
 
 for _name, _summary in _LAZY_COMMANDS.items():
-    if importlib.util.find_spec(f"suffixspec.commands.{_name}") is not None:
+    if importlib.util.find_spec(_module_of(_name)) is not None:
         _add_lazy_command(_name, _summary)

@@ -23,7 +23,7 @@ from suffixspec_index.errors import (
     TokenError,
 )
 from tests.engine.conftest import EOS, VOCABULARY
-from tests.engine.drafters import Broken, TreeOracle
+from tests.engine.oracles import Broken, TreeOracle
 from tests.engine.said import Ids, random_prompt, said
 
 if TYPE_CHECKING:

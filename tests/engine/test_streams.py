@@ -130,8 +130,10 @@ def test_closing_ends_what_runs(target: TargetModel) -> None:
 
 def test_a_closed_generator_cancels(target: TargetModel) -> None:
     with Engine(target) as engine:
-        events = engine.stream(random_prompt(1, 9), greedy(400))
-        next(iter(events))
-        events.close()  # type: ignore[attr-defined]
+        stream = engine.stream(random_prompt(1, 9), greedy(400))
+        events = iter(stream)
+        next(events)
+        events.close()
+        assert stream.output().finish_reason == "cancelled"
         assert engine.generate([random_prompt(2, 5)], greedy(3))[0].finish_reason == "length"
     assert engine.metrics.requests == {"cancelled": 1, "length": 1}

@@ -1,0 +1,68 @@
+"""Engines for the commands: from flags and settings to an engine, and from text to a prompt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from suffixspec_index.errors import ConfigError, MissingDependencyError
+from suffixspec_index.speculative_config import SpeculativeConfig
+
+if TYPE_CHECKING:
+    from suffixspec_engine.engine import Engine
+    from suffixspec_engine.models import TargetModel
+
+
+def load_target(model: str, *, dtype: str = "auto", threads: int | None = None) -> TargetModel:
+    """Load the model of a command.
+
+    Raises:
+        MissingDependencyError: torch or transformers is not installed.
+        ConfigError: as for ``suffixspec_engine.models.load_model``.
+    """
+    try:
+        import torch
+
+        from suffixspec_engine.models import load_model
+    except ImportError as error:
+        raise MissingDependencyError(
+            "running a model needs torch and transformers; run: pip install 'suffixspec[engine]'"
+        ) from error
+    if threads is not None:
+        if threads < 1:
+            raise ConfigError(f"--threads is {threads}; it must be at least 1")
+        torch.set_num_threads(threads)
+    return load_model(model, dtype=dtype)
+
+
+def make_engine(target: TargetModel, speculative: SpeculativeConfig | None) -> Engine:
+    """An engine with or without speculation."""
+    from suffixspec_engine.engine import Engine
+
+    return Engine(target, speculative=speculative)
+
+
+def read_prompt(text: str) -> str:
+    """``@FILE`` stands for the file's text.
+
+    Raises:
+        ConfigError: the file cannot be read.
+    """
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"prompt {text!r}: the file cannot be read ({error})") from None
+
+
+def as_chat(target: TargetModel, messages: list[dict[str, str]]) -> str:
+    """The prompt that asks the model for the next message; the plain text of the messages where it
+    has no chat template."""
+    tokenizer: Any = target.tokenizer
+    if tokenizer is None or not getattr(tokenizer, "chat_template", None):
+        return "\n".join(message["content"] for message in messages)
+    prompt: str = tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, tokenize=False
+    )
+    return prompt
