@@ -22,7 +22,7 @@ from torch import Tensor
 from suffixspec_index.errors import CapacityError, ConfigError, IntegrityError
 
 _GRANULE = 64
-_SHARE_AT_LEAST = 32
+SHARE_AT_LEAST = 32
 """Shorter common beginnings with another session are computed again rather than copied."""
 
 
@@ -131,20 +131,26 @@ class SequenceCache:
 
     def common_prefix(self, token_ids: NDArray[np.int32]) -> int:
         """How many first tokens equal those of ``token_ids``. O(common)."""
-        size = min(self.length, len(token_ids))
-        differ = np.flatnonzero(self._ids[:size] != token_ids[:size])
-        return int(differ[0]) if len(differ) else size
+        return common_length(self.token_ids, token_ids)
 
     def copy_prefix(self, other: SequenceCache, length: int) -> None:
-        """Take over the first ``length`` tokens of another sequence, which stays as it is."""
-        self.length = 0
+        """Take over the first ``length`` tokens of another sequence, which stays as it is. What is
+        known already is a beginning of them and not copied again."""
         self.reserve(length)
+        new = slice(self.length, length)
         for own, theirs in zip(
             (*self.keys, *self.values), (*other.keys, *other.values), strict=True
         ):
-            own[:, :length] = theirs[:, :length]
-        self._ids[:length] = other.token_ids[:length]
+            own[:, new] = theirs[:, new]
+        self._ids[new] = other.token_ids[new]
         self.length = length
+
+
+def common_length(left: NDArray[np.int32], right: NDArray[np.int32]) -> int:
+    """How many first tokens two sequences have in common. O(the shorter)."""
+    size = min(len(left), len(right))
+    differ = np.flatnonzero(left[:size] != right[:size])
+    return int(differ[0]) if len(differ) else size
 
 
 class KeyValueCache:
@@ -238,10 +244,20 @@ class KeyValueCache:
             return own
         cache = SequenceCache(self._shapes, self._dtype, self._device, reserve)
         cache.namespace, cache.session_id = namespace, session_id
-        if source is not None and common >= _SHARE_AT_LEAST:
+        if source is not None and common >= SHARE_AT_LEAST:
             cache.copy_prefix(source, common)
         self._live[id(cache)] = cache
         return cache
+
+    def share(self, cache: SequenceCache, token_ids: NDArray[np.int32]) -> None:
+        """Copy what another sequence has come to know of ``token_ids`` since ``cache`` was opened.
+
+        Requests that begin alike are often submitted together, when none of them is computed yet;
+        so this is asked again when it is a request's turn. O(sequences + common).
+        """
+        source, common = self._longest(cache.namespace, token_ids[:-1])
+        if source is not None and common - cache.length >= SHARE_AT_LEAST:
+            cache.copy_prefix(source, common)
 
     def _own(
         self, namespace: str, session_id: str, wanted: NDArray[np.int32]

@@ -82,11 +82,7 @@ class EngineCore:
             if request.cancelled:
                 self._end(request, "cancelled")
         for request in self.scheduler.admit():
-            assert request.cache is not None
             request.metrics.started_at = time.perf_counter()
-            request.metrics.cached_tokens = request.cache.length
-            self.metrics.prompt_tokens += len(request.prompt)
-            self.metrics.cached_tokens += request.cache.length
             with self.metrics.seconds.measure("propose"):
                 self._proposing.begin(request)
 
@@ -249,6 +245,8 @@ class EngineCore:
         with self.metrics.seconds.measure("propose"):
             self._proposing.finish(request, keep=keep)
         if request.cache is not None:
+            self.metrics.prompt_tokens += len(request.prompt)
+            self.metrics.cached_tokens += request.metrics.cached_tokens
             if keep_cache:
                 self.cache.close(request.cache)
             else:

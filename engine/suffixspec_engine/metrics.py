@@ -150,7 +150,7 @@ class EngineMetrics:
         counts: over all requests.
         seconds: by part.
         steps: forward passes.
-        prompt_tokens, cached_tokens: given, and of them taken from the cache.
+        prompt_tokens, cached_tokens: of finished requests, and of them taken from the cache.
         requests: finished ones by finish reason.
         proposer_failures: drafts that were not made because a proposer raised.
     """

@@ -81,6 +81,7 @@ class Request:
         emit: called with every event, in the engine's thread.
         handle: the proposer's.
         cache: its keys and values, from admission on.
+        prefilling: its prompt has begun to be computed.
         emitted: characters of the text already given out.
     """
 
@@ -99,6 +100,7 @@ class Request:
     owns_session: bool = False
     handle: RequestHandle | None = None
     cache: SequenceCache | None = None
+    prefilling: bool = False
     cancelled: bool = False
     emitted: int = 0
     sources: list[int] = field(default_factory=list)

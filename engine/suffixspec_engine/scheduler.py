@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from suffixspec_engine.cache import KeyValueCache
+from suffixspec_engine.cache import SHARE_AT_LEAST, KeyValueCache, common_length
 from suffixspec_engine.engine_config import EngineConfig
 from suffixspec_engine.request import Request
 from suffixspec_index.errors import CapacityError
@@ -69,7 +69,7 @@ class Scheduler:
         """Who takes part in the next step, and with how many tokens of its own (drafts excluded).
 
         Generating requests come first, each with 1 token; the others share the prompt tokens of a
-        step in the order of admission. O(running).
+        step in the order of admission. O(running²) at worst, while many prompts begin.
         """
         generating = [(request, 1) for request in self.running if request.generating]
         budget = self._config.prefill_chunk if generating else self._config.max_prefill_tokens
@@ -77,10 +77,32 @@ class Scheduler:
         for request in self.running:
             if request.generating or budget <= 0:
                 continue
+            if not request.prefilling:
+                if self._better_wait(request, prompts):
+                    continue
+                self._start_prompt(request)
             count = min(request.uncomputed, budget)
             prompts.append((request, count))
             budget -= count
         return generating + prompts
+
+    def _better_wait(self, request: Request, computing: list[tuple[Request, int]]) -> bool:
+        """Whether this very step computes what the request could copy in the next one."""
+        assert request.cache is not None
+        wanted = request.prompt[:-1]
+        for other, count in computing:
+            assert other.cache is not None
+            if other.namespace == request.namespace:
+                coming = other.prompt[: other.cache.length + count]
+                if common_length(coming, wanted) - request.cache.length >= SHARE_AT_LEAST:
+                    return True
+        return False
+
+    def _start_prompt(self, request: Request) -> None:
+        assert request.cache is not None
+        self._cache.share(request.cache, request.prompt)
+        request.prefilling = True
+        request.metrics.cached_tokens = request.cache.length
 
     def remove(self, request: Request) -> None:
         """A request has ended."""

@@ -85,6 +85,26 @@ def test_a_common_beginning_is_copied_within_a_namespace_only() -> None:
     check_contents(first, system)
 
 
+def test_what_a_neighbour_has_come_to_know_is_shared() -> None:
+    store = make(1000)
+    prompt = list(range(60))
+    first = store.open("", "s", ids(prompt), 80)
+    second = store.open("", "t", ids([*prompt[:50], 99, 99]), 80)
+    assert first is not None
+    assert second is not None
+    store.share(second, ids([*prompt[:50], 99, 99]))
+    assert second.length == 0
+    write(first, prompt[:20])
+    store.share(second, ids([*prompt[:50], 99, 99]))
+    assert second.length == 0  # too little to be worth a copy
+    write(second, prompt[:5])
+    write(first, prompt[20:])
+    store.share(second, ids([*prompt[:50], 99, 99]))
+    check_contents(second, prompt[:50])
+    check_contents(first, prompt)
+    store.check_integrity()
+
+
 def test_the_sequence_used_longest_ago_makes_room() -> None:
     store = make(256)
     for name in "abc":

@@ -196,6 +196,17 @@ def test_a_sessions_next_turn_is_not_computed_again(target: TargetModel, referen
         assert again.metrics.cached_tokens == 0
 
 
+def test_requests_that_begin_alike_are_computed_once(target: TargetModel, reference: Any) -> None:
+    shared = random_prompt(12, 100)
+    prompts = [np.append(shared, np.int32(i)) for i in range(5)]
+    with Engine(target) as engine:
+        outputs = engine.generate(prompts, greedy(8))
+        assert [o.token_ids.tolist() for o in outputs] == [said(reference, p, 8) for p in prompts]
+        assert [o.metrics.cached_tokens for o in outputs] == [0, 100, 100, 100, 100]
+        assert engine.metrics.cached_tokens == 400
+        engine.check_integrity()
+
+
 def test_a_long_prompt_does_not_stall_the_others(target: TargetModel) -> None:
     config = EngineConfig(max_prefill_tokens=64, prefill_chunk=8)
     order: list[str] = []
