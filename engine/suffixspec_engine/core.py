@@ -27,6 +27,7 @@ from suffixspec_engine.sampling import Verdict, verify_batch
 from suffixspec_engine.scheduler import Scheduler
 from suffixspec_engine.text import held_back
 from suffixspec_index.draft import Draft, Source
+from suffixspec_index.speculative_config import SpeculativeConfig
 
 _log = logging.getLogger(__name__)
 
@@ -67,8 +68,14 @@ class EngineCore:
         scheduler, cache, metrics: as their classes say.
     """
 
-    def __init__(self, model: TargetModel, config: EngineConfig) -> None:
+    def __init__(
+        self,
+        model: TargetModel,
+        config: EngineConfig,
+        speculative: SpeculativeConfig | None = None,
+    ) -> None:
         self.model, self.config = model, config
+        self._speculative = speculative
         self.cache = KeyValueCache(
             model.shapes, dtype=model.dtype, device=model.device, max_bytes=config.cache_bytes
         )
@@ -126,7 +133,8 @@ class EngineCore:
     def _rows(self, plan: Sequence[tuple[Request, int]]) -> list[_Row]:
         ending = [request for request, count in plan if count == request.uncomputed]
         with self.metrics.seconds.measure("propose"):
-            drafts = dict(zip(ending, self._proposing.propose(ending), strict=True))
+            most = self._most_draft_tokens(len(ending))
+            drafts = dict(zip(ending, self._proposing.propose(ending, most), strict=True))
             self.metrics.proposer_failures = self._proposing.failures
         rows: list[_Row] = []
         column = 0
@@ -142,6 +150,13 @@ class EngineCore:
             rows.append(_Row(request, own, proposed, request in drafts, packed))
             column += tokens
         return rows
+
+    def _most_draft_tokens(self, batch_size: int) -> int | None:
+        """By ``num_speculative_tokens_per_batch_size``, if the configuration has it."""
+        speculative = self._speculative
+        if speculative is None or speculative.num_speculative_tokens_per_batch_size is None:
+            return None
+        return speculative.num_speculative_tokens_at(batch_size) if batch_size else None
 
     def _share_time(self, rows: Sequence[_Row], elapsed: float) -> None:
         """Prompt tokens' share of a step is prefill, the others' is verification."""

@@ -30,6 +30,7 @@ from suffixspec_engine.engine_config import EngineConfig
 from suffixspec_engine.grammar import GrammarCompiler, GrammarSpec, Matcher
 from suffixspec_engine.metrics import EngineMetrics
 from suffixspec_engine.models import TargetModel, load_model
+from suffixspec_engine.proposing import proposer_session
 from suffixspec_engine.request import Request, RequestOutput, StepEvent
 from suffixspec_engine.sampling import (
     GrammarMatcher,
@@ -77,12 +78,12 @@ class Engine:
         if self.config.threads is not None:
             torch.set_num_threads(self.config.threads)
         self.model = model if isinstance(model, TargetModel) else load_model(model)
+        if speculative is not None and not isinstance(speculative, SpeculativeConfig):
+            speculative = SpeculativeConfig.from_dict(speculative)
         if speculative is not None:
-            if not isinstance(speculative, SpeculativeConfig):
-                speculative = SpeculativeConfig.from_dict(speculative)
             proposer = create_proposer(speculative, vocab_size=self.model.vocab_size)
         self.proposer = proposer
-        self._core = EngineCore(self.model, self.config)
+        self._core = EngineCore(self.model, self.config, speculative)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -178,7 +179,8 @@ class Engine:
             sampling: how tokens are chosen and when it ends; ``None``: the defaults.
             request_id: a name for it; ``None``: a new one.
             session_id: the conversation it belongs to; ``None``: one of its own.
-            namespace: keys and values are only shared within a namespace.
+            namespace: keys and values are only shared within a namespace. Give each namespace a
+                ``proposer`` of its own where drafts must not be shared either.
             prediction: ``(m,)`` token ids expected as output, for proposers that use them.
             max_draft: most draft tokens per step; 0: no speculation.
             proposer: who drafts for it, instead of the engine's proposer.
@@ -208,13 +210,20 @@ class Engine:
         self._enqueue(request, wait=False)
         return stream
 
-    def end_session(self, session_id: str, *, namespace: str = "") -> None:
-        """Forget what is kept for a session. Unknown ids are ignored; running requests go on."""
+    def end_session(
+        self, session_id: str, *, namespace: str = "", proposer: Proposer | None = None
+    ) -> None:
+        """Forget what is kept for a session. Unknown ids are ignored; running requests go on.
+
+        Args:
+            session_id, namespace, proposer: as given to :meth:`submit`.
+        """
+        drafter = proposer or self.proposer
 
         def forget() -> None:
             self._core.cache.end_session(namespace, session_id)
-            if self.proposer is not None:
-                self.proposer.end_session(session_id)
+            if drafter is not None:
+                drafter.end_session(proposer_session(namespace, session_id))
 
         self._between_steps(forget)
 

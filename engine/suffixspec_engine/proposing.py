@@ -44,6 +44,11 @@ class Proposed:
 NOTHING = Proposed(Draft.empty())
 
 
+def proposer_session(namespace: str, session_id: str) -> str:
+    """What a session is called towards proposers: equal names in two namespaces stay apart."""
+    return f"{len(namespace)}:{namespace}:{session_id}" if namespace else session_id
+
+
 class Proposing:
     """The proposers' side of an engine's steps.
 
@@ -58,6 +63,7 @@ class Proposing:
     def __init__(self, vocab_size: int, method: Method = "coupled") -> None:
         self._vocab_size, self._method = vocab_size, method
         self.failures = 0
+        self._most: int | None = None
 
     def begin(self, request: Request) -> None:
         """Tell the request's proposer that it starts."""
@@ -67,7 +73,7 @@ class Proposing:
 
         def call() -> None:
             request.handle = proposer.begin(
-                request.session_id,
+                proposer_session(request.namespace, request.session_id),
                 request.prompt,
                 max_tokens=request.state.remaining(request.params),
                 prediction=request.prediction,
@@ -75,9 +81,16 @@ class Proposing:
 
         self._guarded(request, call)
 
-    def propose(self, requests: Sequence[Request]) -> list[Proposed]:
+    def propose(self, requests: Sequence[Request], most: int | None = None) -> list[Proposed]:
         """A draft per request, empty where there is nobody to ask or nothing to gain. A request's
-        grammar cuts its draft and puts in what it forces."""
+        grammar cuts its draft and puts in what it forces.
+
+        Args:
+            requests: those whose context ends in this step.
+            most: draft tokens per request that a batch of this size should have; ``None``: no
+                such bound.
+        """
+        self._most = most
         drafts = [NOTHING] * len(requests)
         for proposer, rows, limits in self._asked(requests):
             handles = [self._handle(requests[row]) for row in rows]
@@ -122,9 +135,8 @@ class Proposing:
 
     def _limit(self, request: Request) -> int:
         limit = request.state.draft_limit(request.params)
-        if request.max_draft is not None:
-            limit = min(limit, request.max_draft)
-        return min(limit, 2**31 - 1)
+        bounds = (limit, request.max_draft, self._most, 2**31 - 1)
+        return min(bound for bound in bounds if bound is not None)
 
     def _sound(self, request: Request, draft: Draft, limit: int) -> Proposed:
         """The draft with its probabilities, at most ``limit`` nodes; nothing if it is not sound."""
@@ -189,7 +201,8 @@ class Proposing:
         request.handle = None
         self._guarded(request, lambda: proposer.finish(handle, keep=keep))
         if request.owns_session:
-            self._guarded(request, lambda: proposer.end_session(request.session_id))
+            session = proposer_session(request.namespace, request.session_id)
+            self._guarded(request, lambda: proposer.end_session(session))
 
     @staticmethod
     def _handle(request: Request) -> int:

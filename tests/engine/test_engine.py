@@ -322,6 +322,31 @@ def test_no_draft_where_none_is_wanted(target: TargetModel, prompts: list[Ids]) 
         assert len(engine.metrics.counts.acceptance_histogram) <= 3
 
 
+def test_drafts_are_shorter_in_larger_batches(target: TargetModel, prompts: list[Ids]) -> None:
+    speculative = {
+        "method": "suffix",
+        "suffix_decoding_min_token_prob": 0.0,
+        "num_speculative_tokens_per_batch_size": [[1, 1, 6], [2, 3, 1], [4, 100, 0]],
+    }
+    for size, longest in ((1, 6), (3, 1), (6, 0)):
+        with Engine(target, speculative=speculative) as engine:
+            engine.generate(prompts[:size], greedy())  # all end together
+            histogram = engine.metrics.counts.acceptance_histogram
+            assert len(histogram) <= 1 + longest
+            assert bool(engine.metrics.counts.drafted) == (longest > 0)
+
+
+def test_sessions_of_two_namespaces_do_not_meet(target: TargetModel) -> None:
+    prompt = random_prompt(3, 80)
+    with Engine(target, speculative=METHODS["suffix path"]) as engine:
+        for namespace, known in (("a", 0), ("b", 0), ("a", 79)):
+            stream = engine.stream(prompt, greedy(5), session_id="s", namespace=namespace)
+            assert stream.output().metrics.cached_tokens == known
+        engine.end_session("s", namespace="a")
+        stream = engine.stream(prompt, greedy(5), session_id="s", namespace="a")
+        assert stream.output().metrics.cached_tokens == 0
+
+
 def test_metrics_add_up(target: TargetModel, prompts: list[Ids]) -> None:
     with Engine(target, speculative=METHODS["suffix tree"]) as engine:
         outputs = engine.generate(prompts, greedy())
