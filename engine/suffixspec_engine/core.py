@@ -81,7 +81,11 @@ class EngineCore:
         )
         self.scheduler = Scheduler(config, self.cache)
         self.metrics = EngineMetrics()
-        self._proposing = Proposing(model.vocab_size, config.rejection_sample_method)
+        self._proposing = Proposing(
+            model.vocab_size,
+            config.rejection_sample_method,
+            draws=speculative is not None and speculative.draft_sample_method == "probabilistic",
+        )
 
     def admit(self) -> None:
         """Drop what was cancelled and start what there is room for."""

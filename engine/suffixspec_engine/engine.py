@@ -24,8 +24,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from tokenizers import Tokenizer
 
 from suffixspec_engine.core import EngineCore
+from suffixspec_engine.drafters import register_draft_model
 from suffixspec_engine.engine_config import EngineConfig
 from suffixspec_engine.grammar import GrammarCompiler, GrammarSpec, Matcher
 from suffixspec_engine.metrics import EngineMetrics
@@ -81,7 +83,7 @@ class Engine:
         if speculative is not None and not isinstance(speculative, SpeculativeConfig):
             speculative = SpeculativeConfig.from_dict(speculative)
         if speculative is not None:
-            proposer = create_proposer(speculative, vocab_size=self.model.vocab_size)
+            proposer = self._create_proposer(speculative)
         self.proposer = proposer
         self._core = EngineCore(self.model, self.config, speculative)
         self._changed = threading.Condition()
@@ -409,17 +411,22 @@ class Engine:
         self._core.cache.check_fits(request.reserve)
         return request
 
+    def _create_proposer(self, speculative: SpeculativeConfig) -> Proposer:
+        if speculative.method == "draft_model":
+            register_draft_model(self._backend_tokenizer("method draft_model"))
+        return create_proposer(speculative, vocab_size=self.model.vocab_size)
+
+    def _backend_tokenizer(self, purpose: str) -> Tokenizer:
+        backend = getattr(self.model.tokenizer, "backend_tokenizer", None)
+        if not isinstance(backend, Tokenizer):
+            raise InputError(f"{purpose}: the model {self.model.name!r} has no fast tokenizer")
+        return backend
+
     def _compile(self, spec: GrammarSpec) -> Matcher:
         with self._compiling:
             if self._compiler is None:
-                backend = getattr(self.model.tokenizer, "backend_tokenizer", None)
-                if backend is None:
-                    raise InputError(
-                        f"grammar: the model {self.model.name!r} has no tokenizer that structured "
-                        "output can use"
-                    )
                 self._compiler = GrammarCompiler(
-                    backend,
+                    self._backend_tokenizer("grammar"),
                     vocab_size=self.model.vocab_size,
                     eos_token_ids=sorted(self.model.eos_token_ids),
                 )

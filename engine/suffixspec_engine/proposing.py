@@ -14,6 +14,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from torch import Tensor
 
+from suffixspec_engine.drafters import DraftSampling
 from suffixspec_engine.grammar import Matcher, constrain
 from suffixspec_engine.request import Request
 from suffixspec_engine.sampling import Method
@@ -25,12 +26,14 @@ _log = logging.getLogger(__name__)
 
 
 @runtime_checkable
-class ProbabilisticProposer(Protocol):
-    """A proposer that draws its drafts and can say from what."""
+class DrawingProposer(Protocol):
+    """A proposer that can draw its drafts, and say from what."""
 
-    def draft_probs(self, request: RequestHandle) -> Tensor | None:
-        """``(n, vocab)`` float32, row ``i`` what node ``i`` of the request's last draft was drawn
-        from; ``None``: that draft was not drawn."""
+    def propose_with_probs(
+        self, request: RequestHandle, limit: int | None, sampling: DraftSampling | None
+    ) -> tuple[Draft, Tensor | None]:
+        """A draft, and ``(n, vocab)`` float32, row ``i`` what node ``i`` was drawn from; ``None``
+        where it was not drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,14 @@ class Proposing:
     Args:
         vocab_size: of the target model.
         method: how drafts will be verified.
+        draws: proposers that can draw their drafts do so, where a request is not greedy.
 
     Attributes:
         failures: calls that raised, and drafts that were not sound.
     """
 
-    def __init__(self, vocab_size: int, method: Method = "coupled") -> None:
-        self._vocab_size, self._method = vocab_size, method
+    def __init__(self, vocab_size: int, method: Method = "coupled", *, draws: bool = False) -> None:
+        self._vocab_size, self._method, self._draws = vocab_size, method, draws
         self.failures = 0
         self._most: int | None = None
 
@@ -93,13 +97,11 @@ class Proposing:
         self._most = most
         drafts = [NOTHING] * len(requests)
         for proposer, rows, limits in self._asked(requests):
-            handles = [self._handle(requests[row]) for row in rows]
-            try:
-                batch = list(proposer.propose_batch(handles, np.array(limits, np.int32)))
-            except Exception:  # the culprit is found by asking one by one
-                batch = [self._propose_one(requests[row]) for row in rows]
-            for row, draft, limit in zip(rows, batch, limits, strict=True):
-                drafts[row] = self._sound(requests[row], draft, limit)
+            asked = [requests[row] for row in rows]
+            for row, given, limit in zip(
+                rows, self._ask(proposer, asked, limits), limits, strict=True
+            ):
+                drafts[row] = self._sound(requests[row], given, limit)
         for row, request in enumerate(requests):
             if isinstance(request.grammar, Matcher) and self._limit(request) > 0:
                 drafts[row] = self._constrained(request, request.grammar, drafts[row])
@@ -126,27 +128,52 @@ class Proposing:
                 group[2].append(limit)
         return list(groups.values())
 
-    def _propose_one(self, request: Request) -> Draft:
+    def _ask(
+        self, proposer: Proposer, requests: Sequence[Request], limits: Sequence[int]
+    ) -> list[Proposed]:
+        if self._draws and isinstance(proposer, DrawingProposer):
+            return [self._draw(proposer, request) for request in requests]
+        handles = [self._handle(request) for request in requests]
+        try:
+            batch = list(proposer.propose_batch(handles, np.array(limits, np.int32)))
+        except Exception:  # the culprit is found by asking one by one
+            return [self._propose_one(proposer, request) for request in requests]
+        return [Proposed(draft) for draft in batch]
+
+    def _propose_one(self, proposer: Proposer, request: Request) -> Proposed:
         drafts = [Draft.empty()]
-        proposer, handle, limit = request.proposer, request.handle, self._limit(request)
-        if proposer is not None and handle is not None:
-            self._guarded(request, lambda: drafts.append(proposer.propose(handle, limit)))
-        return drafts[-1]
+        handle, limit = self._handle(request), self._limit(request)
+        self._guarded(request, lambda: drafts.append(proposer.propose(handle, limit)))
+        return Proposed(drafts[-1])
+
+    def _draw(self, proposer: DrawingProposer, request: Request) -> Proposed:
+        handle, limit, state = self._handle(request), self._limit(request), request.state
+        sampling = None
+        if not request.params.greedy:
+            sampling = DraftSampling(
+                temperature=request.params.temperature,
+                seed=state.seed,
+                position=state.position,
+                coupled=self._method == "coupled",
+            )
+        given = [NOTHING]
+
+        def call() -> None:
+            given.append(Proposed(*proposer.propose_with_probs(handle, limit, sampling)))
+
+        self._guarded(request, call)
+        return given[-1]
 
     def _limit(self, request: Request) -> int:
         limit = request.state.draft_limit(request.params)
         bounds = (limit, request.max_draft, self._most, 2**31 - 1)
         return min(bound for bound in bounds if bound is not None)
 
-    def _sound(self, request: Request, draft: Draft, limit: int) -> Proposed:
-        """The draft with its probabilities, at most ``limit`` nodes; nothing if it is not sound."""
+    def _sound(self, request: Request, given: Proposed, limit: int) -> Proposed:
+        """At most ``limit`` nodes of what was proposed; nothing if it is not sound."""
+        draft, probs = given.draft, given.probs
         if not len(draft):
             return NOTHING
-        found: list[Tensor | None] = [None]
-        proposer, handle = request.proposer, request.handle
-        if isinstance(proposer, ProbabilisticProposer) and handle is not None:
-            self._guarded(request, lambda: found.append(proposer.draft_probs(handle)))
-        probs = found[-1]
         try:
             draft.check_integrity()
             if int(draft.token_ids.min()) < 0 or int(draft.token_ids.max()) >= self._vocab_size:
@@ -160,7 +187,7 @@ class Proposing:
             self._fail(request, error)
             return NOTHING
         if len(draft) <= limit:
-            return Proposed(draft, probs)
+            return given
         keep = slice(0, limit)  # parents come first, so the first nodes are a whole tree
         shorter = Draft(
             draft.token_ids[keep],

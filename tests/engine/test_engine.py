@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -320,6 +321,40 @@ def test_no_draft_where_none_is_wanted(target: TargetModel, prompts: list[Ids]) 
         assert engine.metrics.counts.drafted == 0
         engine.generate(prompts, greedy(), max_draft=2)
         assert len(engine.metrics.counts.acceptance_histogram) <= 3
+
+
+@pytest.mark.parametrize("sampled", ["greedy", "probabilistic"])
+def test_a_draft_model_changes_nothing(
+    target: TargetModel,
+    tiny_llama: Path,
+    prompts: list[Ids],
+    truth: list[list[int]],
+    sampled: str,
+) -> None:
+    speculative = {
+        "method": "draft_model",
+        "model": str(tiny_llama),
+        "num_speculative_tokens": 4,
+        "draft_sample_method": sampled,
+    }
+    params = [
+        SamplingParams(temperature=0.9, max_tokens=15, seed=seed) for seed in range(len(prompts))
+    ]
+    with Engine(target) as plain:
+        expected = [o.token_ids.tolist() for o in plain.generate(prompts, params)]
+    with Engine(target, speculative=speculative) as engine:
+        assert [o.token_ids.tolist() for o in engine.generate(prompts, greedy())] == truth
+        counts = engine.metrics.counts
+        assert counts.accepted > 0.9 * counts.drafted  # it drafts for itself
+        assert [o.token_ids.tolist() for o in engine.generate(prompts, params)] == expected
+    for method in ("standard", "block"):
+        config = EngineConfig(rejection_sample_method=method)
+        with Engine(target, speculative=speculative, config=config) as engine:
+            outputs = engine.generate(prompts, params)
+            assert {o.finish_reason for o in outputs} <= {"length", "stop"}
+            counts = engine.metrics.counts
+            if sampled == "probabilistic":
+                assert counts.accepted > 0.9 * counts.drafted
 
 
 def test_drafts_are_shorter_in_larger_batches(target: TargetModel, prompts: list[Ids]) -> None:
