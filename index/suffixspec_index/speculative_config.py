@@ -79,7 +79,8 @@ class SpeculativeConfig:
         draft_tensor_parallel_size: 1 or the target's.
         prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram looked for (``ngram``):
             5 and 5 if neither is given; the one given counts for both.
-        use_heterogeneous_vocab: the draft model has another vocabulary.
+        use_heterogeneous_vocab: the draft model has another vocabulary; greedy or probabilistic
+            drafts (vLLM allows greedy ones only).
         parallel_drafting: the draft model proposes all tokens in one pass.
         num_speculative_tokens_per_batch_size: ``(first, last, tokens)`` ranges of batch sizes.
         suffix_decoding_max_tree_depth: depth of the suffix trees, in tokens.
@@ -348,11 +349,6 @@ def _check_combinations(config: SpeculativeConfig) -> None:
             raise ConfigError(
                 "use_heterogeneous_vocab: only works with method 'draft_model', "
                 f"got method {config.method!r}"
-            )
-        if config.draft_sample_method != "greedy":
-            raise ConfigError(
-                "use_heterogeneous_vocab: needs draft_sample_method 'greedy', "
-                f"got {config.draft_sample_method!r}"
             )
         if config.engine_options.get("use_local_argmax_reduction"):
             raise ConfigError(

@@ -138,14 +138,6 @@ def test_prompt_lookup_bounds_follow_vllm(
         ({"rejection_sample_method": "strict"}, "one of standard, synthetic, block"),
         ({"use_heterogeneous_vocab": True}, "only works with method 'draft_model'"),
         (
-            {
-                "model": "m",
-                "use_heterogeneous_vocab": True,
-                "draft_sample_method": "probabilistic",
-            },
-            "needs draft_sample_method 'greedy'",
-        ),
-        (
             {"model": "m", "use_heterogeneous_vocab": True, "use_local_argmax_reduction": True},
             "cannot be combined",
         ),
