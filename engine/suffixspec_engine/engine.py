@@ -9,8 +9,6 @@ One thread of the engine's own runs the model; callers wait for it, blocking
 
 from __future__ import annotations
 
-import itertools
-import secrets
 import threading
 import time
 from collections import deque
@@ -24,12 +22,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from tokenizers import Tokenizer
 
 from suffixspec_engine.core import EngineCore
 from suffixspec_engine.drafters import register_draft_model
 from suffixspec_engine.engine_config import EngineConfig
-from suffixspec_engine.grammar import GrammarCompiler, GrammarSpec, Matcher
+from suffixspec_engine.grammar import GrammarSpec
+from suffixspec_engine.intake import Intake, Prompt
 from suffixspec_engine.metrics import EngineMetrics
 from suffixspec_engine.models import TargetModel, load_model
 from suffixspec_engine.proposing import proposer_session
@@ -37,18 +35,13 @@ from suffixspec_engine.request import Request, RequestOutput, StepEvent
 from suffixspec_engine.sampling import (
     GrammarMatcher,
     IncrementalDetokenizer,
-    RowState,
     SamplingParams,
 )
 from suffixspec_engine.streams import BlockingStream, RequestStream
-from suffixspec_engine.text import text_decoder
 from suffixspec_index.errors import CapacityError, ConfigError, InputError
 from suffixspec_index.proposers import create_proposer
 from suffixspec_index.proposers.base import Proposer
 from suffixspec_index.speculative_config import SpeculativeConfig
-from suffixspec_index.tokens import as_token_array
-
-Prompt = str | ArrayLike
 
 
 class Engine:
@@ -80,21 +73,19 @@ class Engine:
         if self.config.threads is not None:
             torch.set_num_threads(self.config.threads)
         self.model = model if isinstance(model, TargetModel) else load_model(model)
+        self._intake = Intake(self.model)
         if speculative is not None and not isinstance(speculative, SpeculativeConfig):
             speculative = SpeculativeConfig.from_dict(speculative)
         if speculative is not None:
-            proposer = self._create_proposer(speculative)
+            if speculative.method == "draft_model":
+                register_draft_model(self._intake.backend_tokenizer("method draft_model"))
+            proposer = create_proposer(speculative, vocab_size=self.model.vocab_size)
         self.proposer = proposer
         self._core = EngineCore(self.model, self.config, speculative)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._numbers = itertools.count(1)
         self._actions: deque[Callable[[], None]] = deque()
-        tokenizer = self.model.tokenizer
-        self._compiler: GrammarCompiler | None = None
-        self._compiling = threading.Lock()
-        self._decode = text_decoder(tokenizer) if tokenizer is not None else None
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -257,25 +248,35 @@ class Engine:
         Raises:
             InputError: the model has no tokenizer.
         """
-        if self.model.tokenizer is None:
-            raise InputError(
-                f"prompt: the model {self.model.name!r} has no tokenizer; give token ids"
-            )
-        return np.asarray(self.model.tokenizer(text).input_ids, np.int32)
+        return self._intake.encode(text)
 
-    def detokenizer(self) -> IncrementalDetokenizer:
-        """What turns tokens into text one by one, as requests do it.
+    def detokenizer(self, prompt_token_ids: Sequence[int] = ()) -> IncrementalDetokenizer:
+        """What turns a request's tokens into text one by one, as the engine itself does.
 
         Raises:
             InputError: the model has no tokenizer.
         """
-        if self._decode is None:
-            raise InputError(f"the model {self.model.name!r} has no tokenizer")
-        return IncrementalDetokenizer(self._decode)
+        return self._intake.detokenizer(prompt_token_ids)
 
     def check_integrity(self) -> None:
         """Raise :class:`~suffixspec_index.errors.IntegrityError` unless the cache is sound."""
         self._between_steps(self._core.cache.check_integrity)
+
+    def _request(
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        emit: Callable[[StepEvent], None],
+        *,
+        proposer: Proposer | None = None,
+        **options: Any,
+    ) -> Request:
+        """A checked request that could fit; nothing is changed yet."""
+        request = self._intake.request(
+            prompt, params, emit, proposer=proposer or self.proposer, **options
+        )
+        self._core.cache.check_fits(request.reserve)
+        return request
 
     # -- the engine's thread -------------------------------------------------------------------
 
@@ -355,98 +356,6 @@ class Engine:
                 self._core.step()
             except Exception as error:  # a step must never take the engine down
                 self._core.fail_running(error)
-
-    # -- requests ------------------------------------------------------------------------------
-
-    def _request(
-        self,
-        prompt: Prompt,
-        params: SamplingParams,
-        emit: Callable[[StepEvent], None],
-        *,
-        request_id: str | None = None,
-        session_id: str | None = None,
-        namespace: str = "",
-        prediction: ArrayLike | None = None,
-        max_draft: int | None = None,
-        proposer: Proposer | None = None,
-        grammar: GrammarSpec | GrammarMatcher | None = None,
-    ) -> Request:
-        """Check everything the caller gave, before anything is changed."""
-        ids = self._prompt_ids(prompt)
-        params.check_vocab(self.model.vocab_size)
-        if max_draft is not None and max_draft < 0:
-            raise InputError(f"max_draft: {max_draft} is negative; use 0 for no speculation")
-        if params.stop and self._decode is None:
-            raise InputError(
-                f"stop: {list(params.stop)!r} needs a tokenizer, and the model has none; use "
-                "stop_token_ids"
-            )
-        state = RowState(
-            prompt_token_ids=ids.tolist(),
-            seed=secrets.randbits(63) if params.seed is None else params.seed,
-            eos_token_ids=self.model.eos_token_ids,
-            max_total_tokens=self.model.max_model_len,
-            detokenizer=IncrementalDetokenizer(self._decode, ids[-8:].tolist())
-            if self._decode is not None
-            else None,
-        )
-        name = request_id or f"request-{next(self._numbers)}"
-        request = Request(
-            request_id=name,
-            session_id=name if session_id is None else session_id,
-            namespace=namespace,
-            prompt=ids,
-            params=params,
-            state=state,
-            reserve=len(ids) + state.remaining(params),
-            emit=emit,
-            proposer=proposer or self.proposer,
-            prediction=self._ids(prediction, "prediction") if prediction is not None else None,
-            max_draft=max_draft,
-            grammar=self._compile(grammar) if isinstance(grammar, GrammarSpec) else grammar,
-            owns_session=session_id is None,
-        )
-        request.metrics.prompt_tokens = len(ids)
-        self._core.cache.check_fits(request.reserve)
-        return request
-
-    def _create_proposer(self, speculative: SpeculativeConfig) -> Proposer:
-        if speculative.method == "draft_model":
-            register_draft_model(self._backend_tokenizer("method draft_model"))
-        return create_proposer(speculative, vocab_size=self.model.vocab_size)
-
-    def _backend_tokenizer(self, purpose: str) -> Tokenizer:
-        backend = getattr(self.model.tokenizer, "backend_tokenizer", None)
-        if not isinstance(backend, Tokenizer):
-            raise InputError(f"{purpose}: the model {self.model.name!r} has no fast tokenizer")
-        return backend
-
-    def _compile(self, spec: GrammarSpec) -> Matcher:
-        with self._compiling:
-            if self._compiler is None:
-                self._compiler = GrammarCompiler(
-                    self._backend_tokenizer("grammar"),
-                    vocab_size=self.model.vocab_size,
-                    eos_token_ids=sorted(self.model.eos_token_ids),
-                )
-            return self._compiler.compile(spec)
-
-    def _prompt_ids(self, prompt: Prompt) -> NDArray[np.int32]:
-        if isinstance(prompt, str):
-            prompt = self.encode(prompt)
-        ids = self._ids(prompt, "prompt").copy()
-        if not len(ids):
-            raise InputError("prompt: it is empty; give at least one token")
-        if len(ids) >= self.model.max_model_len:
-            raise InputError(
-                f"prompt: {len(ids)} tokens leave no room for output; the model's length is "
-                f"{self.model.max_model_len}"
-            )
-        return ids
-
-    def _ids(self, token_ids: ArrayLike, field: str) -> NDArray[np.int32]:
-        return as_token_array(token_ids, self.model.vocab_size, field=field)
 
 
 def _settle(done: Future[None], action: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ from suffixspec_index.draft import Source
 if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
     from suffixspec_engine.request import RequestOutput, StepEvent
-    from suffixspec_engine.sampling import SamplingParams
+    from suffixspec_engine.sampling import IncrementalDetokenizer, SamplingParams
 
 STYLES = {
     Source.SESSION: "black on green",
@@ -109,7 +109,9 @@ def _say(
     """One turn, streamed to ``out``; the output and the seconds it took."""
     start = time.perf_counter()
     stream = engine.stream(prompt, params, session_id="generate")
-    printer = _Printer(engine, out) if out is not None else None
+    printer = None
+    if out is not None:
+        printer = _Printer(engine.detokenizer(stream.request.prompt[-8:].tolist()), out)
     for event in stream:
         if printer is not None:
             printer.show(event)
@@ -121,9 +123,9 @@ def _say(
 class _Printer:
     """Prints text as far as it is certain, each piece in the colour of its token."""
 
-    def __init__(self, engine: Engine, out: Console) -> None:
+    def __init__(self, detokenizer: IncrementalDetokenizer, out: Console) -> None:
         self._out = out
-        self._detokenizer = engine.detokenizer()
+        self._detokenizer = detokenizer
         self._waiting: list[tuple[str, str]] = []  # pieces of text with their styles
 
     def show(self, event: StepEvent) -> None:
