@@ -59,6 +59,9 @@ FEATURES = SLOTS + HASHED
 P_NODE, P_CHILD, P_DEPTH, P_LENGTH = 0, 1, 2, 3
 P_BASE, P_COUNT, P_END = 4, 5, 6  # of the edge: its text, its count, the depth it ends at
 PLACE = 8
+# As a node: the shorter match was seen as often as the longer one of the slot before. So it ends at
+# the same occurrences, and all that follows it follows that one too: it need not be looked at.
+SAME = -1
 _NO_END = 1 << 30  # a leaf's edge goes on as long as the text
 
 LENGTHS, COUNTS, SHARES = 11, 6, 14
@@ -121,11 +124,18 @@ def levels(tree, cursor, places, first):
     if d == head[H_DEPTH] - 1:
         longest = max(d, np.int64(cursor[K_RUN]))
     _put(nodes, leaves, places, 0, first, v, c, d, longest)
+    seen = count_of(nodes, leaves, c) if c != 0 else nodes[v, COUNT]
     for level in range(1, LEVELS):
         v, c, d = shorten(head, text, nodes, leaves, keys, ids, v, c, d)
         if d == 0:
             break
-        _put(nodes, leaves, places, 0, first + level, v, c, d, d)
+        count = count_of(nodes, leaves, c) if c != 0 else nodes[v, COUNT]
+        if count == seen:
+            places[0, first + level, P_NODE] = SAME
+            places[0, first + level, P_LENGTH] = d
+        else:
+            _put(nodes, leaves, places, 0, first + level, v, c, d, d)
+        seen = count
     return longest
 
 
@@ -208,6 +218,19 @@ def _collect(tree, places, node, slot, tokens, cells):
     return n
 
 
+@kernel(forceinline=True)
+def _repeat(places, node, slot, cast, tokens, cells):
+    """The votes of a place that is the ``SAME`` as the one before: its ``cast`` votes, filed under
+    this slot and length. Returns how many."""
+    before, here = places[node, slot - 1, P_LENGTH], places[node, slot, P_LENGTH]
+    shift = (LENGTHS + length_bucket(here) - length_bucket(before)) * COUNTS * SHARES
+    for q in range(cast):
+        tokens[slot, q] = tokens[slot - 1, q]
+        cells[slot, q] = cells[slot - 1, q] + shift
+    cells[slot, 3] = cells[slot - 1, 3] + shift
+    return cast
+
+
 @kernel(inline="always")
 def _mixed(a, b):
     """Hash a token into a running hash."""
@@ -233,12 +256,16 @@ def gather(session, world, places, node, last, blocked, scratch):
     """
     tokens, cells, backing, votes, vote_cells = scratch
     n = 0
+    cast = 0
     for k in range(SLOTS):
         length = places[node, k, P_LENGTH]
         if length <= 0:
             continue
         side = SESSION_SIDE
-        if k < LEVELS:
+        if k < TAIL and places[node, k, P_NODE] == SAME:
+            cast = _repeat(places, node, k, cast, votes, vote_cells)
+            side = SESSION_SIDE if k < LEVELS else WORLD_SIDE
+        elif k < LEVELS:
             cast = _collect(session, places, node, k, votes, vote_cells)
         elif k < TAIL:
             cast = _collect(world, places, node, k, votes, vote_cells)
@@ -317,9 +344,14 @@ def follow(session, world, places, node, out, token, beyond):
     place in a leaf goes on in the text when the tree's depth is passed."""
     for k in range(SLOTS):
         places[out, k, P_LENGTH] = 0
-        if places[node, k, P_LENGTH] <= 0:
+        length = places[node, k, P_LENGTH]
+        if length <= 0:
             continue
-        if k == TAIL:
+        if k < TAIL and places[node, k, P_NODE] == SAME:
+            if places[out, k - 1, P_LENGTH] > 0:
+                places[out, k, P_NODE] = SAME
+                places[out, k, P_LENGTH] = length + 1
+        elif k == TAIL:
             if session[1][places[node, k, P_NODE]] == token:
                 places[out, k, P_NODE] = places[node, k, P_NODE] + 1
                 places[out, k, P_LENGTH] = places[node, k, P_LENGTH] + 1
