@@ -16,8 +16,14 @@ from suffixspec_index.namespaces import NamespaceKey, Namespaces
 SECONDS = 2.5
 
 
-def run_all(workers: list[Callable[[threading.Event], None]], seconds: float = SECONDS) -> None:
-    """Run workers until the time is up; the first exception of any is raised."""
+def run_all(
+    workers: list[Callable[[threading.Event], None]],
+    counts: list[int] | None = None,
+    seconds: float = SECONDS,
+) -> None:
+    """Run workers until the time is up, and until every count is above 20 (a minute at most: a busy
+    machine may leave a thread waiting, a starved one never gets there). The first exception of
+    any is raised."""
     stop, failures = threading.Event(), []
 
     def guarded(worker: Callable[[threading.Event], None]) -> None:
@@ -30,7 +36,10 @@ def run_all(workers: list[Callable[[threading.Event], None]], seconds: float = S
     threads = [threading.Thread(target=guarded, args=(worker,)) for worker in workers]
     for thread in threads:
         thread.start()
+    deadline = time.monotonic() + 60
     stop.wait(seconds)
+    while min(counts or [21]) <= 20 and time.monotonic() < deadline and not stop.is_set():
+        stop.wait(0.1)
     stop.set()
     for thread in threads:
         thread.join(timeout=60)
@@ -98,7 +107,7 @@ def test_many_callers_in_one_namespace() -> None:
                 index.check_integrity()
             time.sleep(0.001)
 
-    run_all([serve(index, seed, counts) for seed in range(6)] + [disturb])
+    run_all([serve(index, seed, counts) for seed in range(6)] + [disturb], counts)
     index.check_integrity()
     assert min(counts) > 20
     assert index.statistics().requests == 0
@@ -129,7 +138,7 @@ def test_many_readers_and_one_writer() -> None:
             if rng.random() < 0.2:
                 index.finish(index.begin("writer", [start] * 30))
 
-    run_all([read(number) for number in range(len(handles))] + [write])
+    run_all([read(number) for number in range(len(handles))] + [write], proposals)
     index.check_integrity()
     assert min(proposals) > 20
 
