@@ -25,6 +25,7 @@ EXIT_WRONG_INPUT = 2
 
 _LAZY_COMMANDS = {
     "replay": "Replay recorded agent traces and show what speculation would have gained.",
+    "tune": "Find the thresholds that suit your own traces, judged on held-out sessions.",
     "record": "Record agent sessions with a local model, token ids included.",
     "generate": "Watch a model write, with the tokens that speculation gained marked.",
     "check-lossless": "Compare outputs with and without speculation, token for token.",
