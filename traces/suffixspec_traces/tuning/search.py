@@ -54,8 +54,18 @@ class SearchOptions:
                 raise ConfigError(f"concurrency: must be at least 1, got {n}")
         if len(set(self.concurrencies)) < len(self.concurrencies):
             raise ConfigError(f"concurrency: {list(self.concurrencies)} names one twice")
-        if self.trials < len(FAMILIES):
-            raise ConfigError(f"trials: must be at least {len(FAMILIES)}, got {self.trials}")
+        least = sum(len(family.starts) for family in FAMILIES)
+        if self.trials < least:
+            raise ConfigError(
+                f"trials: must be at least {least}, the settings that are always tried, "
+                f"got {self.trials}"
+            )
+
+    def trials_of(self, family: Family) -> int:
+        """Trials of a family: its share, but at least its starts; the first family has the rest."""
+        if family is not FAMILIES[0]:
+            return max(round(family.share * self.trials), len(family.starts))
+        return self.trials - sum(self.trials_of(other) for other in FAMILIES[1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +268,7 @@ class Search:
         study.sampler = optuna.samplers.TPESampler(
             seed=self.options.seed + 1000 * known, multivariate=True
         )
-        lane = _Lane(study, family, concurrency, max(round(family.share * self.options.trials), 1))
+        lane = _Lane(study, family, concurrency, self.options.trials_of(family))
         if not known:
             for values in family.starts:
                 lane.enqueue(values, sweep=False)

@@ -6,6 +6,7 @@ Optuna is imported when tuning starts; the rest of the package does without it.
 from __future__ import annotations
 
 import importlib
+import json
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ def open_storage(where: str | None) -> optuna.storages.BaseStorage:
     try:
         backend = _redis(journal, where) if "://" in where else _file(journal, where)
         return optuna.storages.JournalStorage(backend)  # type: ignore[no-any-return]
-    except (ConfigError, MissingDependencyError):
+    except (ConfigError, InputError, MissingDependencyError):
         raise
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
@@ -74,7 +75,20 @@ def _file(journal: Any, where: str) -> Any:
         raise ConfigError(f"storage {where}: is a folder; name a file")
     if not path.resolve().parent.is_dir():
         raise ConfigError(f"storage {where}: its folder does not exist; create it first")
+    if path.is_file() and path.stat().st_size and not _is_journal(path):
+        # Optuna would skip what it cannot read, and write behind it.
+        raise InputError(f"storage {where}: is no journal of Optuna's; name a new file")
     return journal.JournalFileBackend(str(path))
+
+
+def _is_journal(path: Path) -> bool:
+    with path.open("rb") as file:
+        first = file.readline(1 << 16)
+    try:
+        entry = json.loads(first)
+    except ValueError:
+        return False
+    return isinstance(entry, dict) and "op_code" in entry
 
 
 def _redis(journal: Any, where: str) -> Any:

@@ -36,11 +36,11 @@ class TuningTask:
     cost_model: str
     vocab_size: int | None = None
 
-    @property
-    def identity(self) -> str:
-        """The same for the same sessions, split and costs: what a storage goes on from."""
+    def identity(self, version: str = "") -> str:
+        """What a storage goes on from: the same for the same tuning sessions, costs and version,
+        because then a trial's figures are the same."""
         parts = self.parts
-        return fingerprint((parts.warm, parts.tuning), self.cost.model_dump_json(), "trial/1")
+        return fingerprint((parts.warm, parts.tuning), self.cost.model_dump_json(), version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def tune(
     halt = halt or Halt()
     kept = open_storage(storage)
     bench = Bench(task.parts, task.cost, task.vocab_size)
-    identity = task.identity
+    identity = task.identity(head.version)
     pool = make_workers(task, bench, workers, halt)
     try:
         search = Search(pool, kept, identity, options, halt, progress)

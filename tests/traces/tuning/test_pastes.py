@@ -1,0 +1,99 @@
+"""What is pasted is taken, and means the setting that was judged."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from suffixspec_index.proposers import create_proposer
+from suffixspec_index.speculative_config import SpeculativeConfig
+from suffixspec_traces.tuning import TuningReport
+from suffixspec_traces.tuning.pastes import (
+    PLUGIN_CLASS,
+    ours_toml,
+    ours_yaml,
+    plugin_shell,
+    settings_of,
+    vllm_json,
+)
+from suffixspec_traces.tuning.space import FAMILIES, NGRAM, SUFFIX, VLLM_SUFFIX
+
+# As vLLM documents its SpeculativeConfig; it refuses every other key.
+VLLM_KEYS = {
+    "method",
+    "num_speculative_tokens",
+    "prompt_lookup_min",
+    "prompt_lookup_max",
+    "suffix_decoding_max_tree_depth",
+    "suffix_decoding_max_cached_requests",
+    "suffix_decoding_max_spec_factor",
+    "suffix_decoding_min_token_prob",
+}
+CONFIGS = [family.config(start) for family in FAMILIES for start in family.starts]
+TUNED = SUFFIX.config(
+    SUFFIX.starts[1] | {"suffix_decoding_max_spec_factor": 2.0, "min_match_len": 3}
+)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_settings_mean_the_configuration(config: SpeculativeConfig) -> None:
+    again = SpeculativeConfig.from_dict(settings_of(config))
+    assert settings_of(again) == settings_of(config)
+    for key in ("num_speculative_tokens", "dynamic", "draft_shape", "min_match_len"):
+        if key in settings_of(config):
+            assert getattr(again, key) == getattr(config, key)
+    if config.method == "suffix":
+        assert again == config
+    create_proposer(again)
+
+
+def test_yaml_and_toml_say_the_same() -> None:
+    as_yaml = yaml.safe_load(ours_yaml(TUNED, 'it\'s "mine"', "tuned").text)
+    as_toml = tomllib.loads(ours_toml(TUNED, 'it\'s "mine"', "tuned").text)
+    assert as_yaml == as_toml
+    assert as_toml["cost_model"] == 'it\'s "mine"'
+    assert SpeculativeConfig.from_dict(as_toml["speculative"]) == TUNED
+
+
+@pytest.mark.parametrize("family", [VLLM_SUFFIX, NGRAM], ids=lambda f: f.name)
+def test_vllm_knows_every_key(family: object) -> None:
+    assert family in (VLLM_SUFFIX, NGRAM)
+    chosen = VLLM_SUFFIX if family is VLLM_SUFFIX else NGRAM
+    for start in chosen.starts:
+        config = chosen.config(start)
+        values = json.loads(vllm_json(config, "best n-gram").text)
+        assert set(values) <= VLLM_KEYS
+        again = SpeculativeConfig.from_dict(
+            values | {"allow_beyond_depth": config.allow_beyond_depth, "dynamic": False}
+        )
+        assert settings_of(again) == settings_of(config)
+
+
+def test_the_plug_in_gets_its_settings_from_the_environment() -> None:
+    first, second, third = plugin_shell(TUNED, "a'b", "tuned").text.splitlines()
+    assert shlex.split(first) == ["export", "SUFFIXSPEC_COST_MODEL=a'b"]
+    name, _, value = shlex.split(second)[1].partition("=")
+    assert name == "SUFFIXSPEC_SPECULATIVE"
+    assert SpeculativeConfig.from_json(value) == TUNED
+    words = shlex.split(third)
+    assert words[:4] == ["vllm", "serve", "MODEL", "--speculative-config"]
+    assert json.loads(words[4]) == {
+        "method": "custom_class",
+        "model": PLUGIN_CLASS,
+        "num_speculative_tokens": TUNED.num_speculative_tokens,
+    }
+    SpeculativeConfig.from_json(words[4])
+
+
+def test_what_a_report_offers(report: TuningReport, tmp_path: Path) -> None:
+    for one in report.concurrencies:
+        assert [p.language for p in one.pastes] == ["yaml", "toml", "json", "json", "shell"]
+        for paste in one.pastes:
+            assert one.row(paste.role) is not None
+        plugin = json.loads(one.pastes[-1].text.splitlines()[1].partition("=")[2].strip("'"))
+        assert plugin["draft_shape"] == "path"  # vLLM verifies no trees
