@@ -51,12 +51,12 @@ class Corpus:
 def trace_files(root: Path) -> list[Path]:
     """The trace files measured on. Raises ``FileNotFoundError`` where there are none."""
     for folder in (root.parent / "shared" / "traces", root / "traces" / "samples"):
-        files = sorted(folder.glob("*.jsonl"))
+        files = sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.gz")])
         if files:
             return files
     raise FileNotFoundError(
         f"no traces: neither {root.parent / 'shared' / 'traces'} nor {root / 'traces' / 'samples'} "
-        "holds a *.jsonl file"
+        "holds a *.jsonl or *.jsonl.gz file"
     )
 
 
@@ -108,6 +108,7 @@ def _tokenize(files: Sequence[Path]) -> dict[str, NDArray[np.generic]]:
         "vocab_size": np.array([tokenizer.vocab_size], np.int64)
     }
     for path in files:
+        source = path.name.partition(".jsonl")[0]
         tokens: list[Tokens] = []
         turns: list[tuple[int, int, int, int]] = []
         total = 0
@@ -121,8 +122,8 @@ def _tokenize(files: Sequence[Path]) -> dict[str, NDArray[np.generic]]:
                 end = start + len(turn.prompt)
                 total = end + len(turn.output)
                 turns.append((number, start, end, total))
-        arrays[f"{path.stem}/tokens"] = np.concatenate(tokens)
-        arrays[f"{path.stem}/turns"] = np.array(turns, np.int64)
+        arrays[f"{source}/tokens"] = np.concatenate(tokens)
+        arrays[f"{source}/turns"] = np.array(turns, np.int64)
     return arrays
 
 
