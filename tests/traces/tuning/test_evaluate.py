@@ -35,11 +35,22 @@ def test_figures_are_those_of_the_replay_report(concurrency: int) -> None:
     row = method.predicted_at(concurrency)
     assert row is not None
     assert found.plain_ms_per_token == pytest.approx(row.plain_ms_per_token)
-    assert found.total_ms_per_token == pytest.approx(row.ms_per_token)
-    assert found.proposer_ms_per_token == pytest.approx(row.proposer_ms_per_token)
+    assert found.ms_per_token == pytest.approx(row.ms_per_token - row.proposer_ms_per_token)
+    # The longest hundredth of the steps is cut here.
+    assert 0 < found.proposer_ms_per_token <= row.proposer_ms_per_token
     assert (found.steps, found.drafted) == (method.totals.steps, method.totals.drafted)
     assert found.wasted_per_token == method.totals.wasted / method.totals.output_tokens
     assert found.tokens_per_step == method.totals.tokens_per_step
+
+
+def test_an_interrupted_step_does_not_count() -> None:
+    plan = ReplayPlan.build(talks(20), concurrency=1)
+    result = replay(plan, FakeProposer(counting(1)))
+    before = score(result, FLAT, 1)
+    result.log.propose_ns[:: len(result.log) // 4] += 50_000_000
+    after = score(result, FLAT, 1)
+    assert after.proposer_ms_per_token < 1.5 * before.proposer_ms_per_token
+    assert after.ms_per_token == before.ms_per_token
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])

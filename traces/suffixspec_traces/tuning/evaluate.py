@@ -36,7 +36,8 @@ class Score:
         plain_ms_per_token: predicted without speculation.
         ms_per_token: predicted with it, the proposer's time left out, so that equal settings score
             equally whenever they are tried.
-        proposer_ms_per_token: the proposer's measured time, of all requests of the step.
+        proposer_ms_per_token: the proposer's measured time, of all requests of the step, without
+            the steps in which the machine did something else.
         plain_ms, spent_ms: ``(sessions,)`` predicted milliseconds of each session, without and
             with speculation (the proposer's time included); they add up to the figures above.
     """
@@ -166,6 +167,16 @@ def step_costs(cost: Cost, concurrency: int, sessions: Sequence[TokenSession]) -
     return [float(share) for share in shares]
 
 
+def _undisturbed(ns: NDArray[np.int64]) -> Floats:
+    """Times of steps, the longest hundredth cut to what the others take at most.
+
+    Those are the steps in which the machine did something else, for milliseconds; a handful of
+    them would outweigh all that the proposer did.
+    """
+    times = ns.astype(np.float64)
+    return np.minimum(times, np.quantile(times, 0.99)) if len(times) else times
+
+
 def score(result: ReplayResult, cost: Cost, concurrency: int) -> Score:
     """Count and predict a whole replay. O(steps)."""
     log, plan, n = result.log, result.plan, concurrency
@@ -177,7 +188,9 @@ def score(result: ReplayResult, cost: Cost, concurrency: int) -> Score:
     tokens = int(turn_output.sum())
     turn_context = turn_prompt + (turn_output - 1) / 2  # mean over the turn's tokens
     proposer_ns = np.bincount(
-        turn_session[turn], log.propose_ns + log.advance_ns, len(plan.sessions)
+        turn_session[turn],
+        _undisturbed(log.propose_ns) + _undisturbed(log.advance_ns),
+        len(plan.sessions),
     ) + np.bincount(turn_session, result.begin_ns + result.finish_ns, len(plan.sessions))
     proposer_ms = n * proposer_ns / 1e6
     prediction = predict(

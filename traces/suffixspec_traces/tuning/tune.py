@@ -11,6 +11,7 @@ from suffixspec_index.errors import ConfigError
 from suffixspec_traces.model import ReadReport
 from suffixspec_traces.report.model import CostInfo, SkippedRow
 from suffixspec_traces.tuning.evaluate import Bench, BenchRecipe, Cost
+from suffixspec_traces.tuning.finals import timed_again
 from suffixspec_traces.tuning.judge import BOOTSTRAP_SAMPLES, judge
 from suffixspec_traces.tuning.model import ConcurrencyReport, PartInfo, TuningReport, TuningRun
 from suffixspec_traces.tuning.packing import fingerprint
@@ -121,17 +122,22 @@ def _judged(
     """The judgement of one concurrency; ``None`` without trials, or if it was stopped."""
     trials = search.trials(concurrency)
     at, planned = search.options.concurrencies.index(concurrency), len(search.options.concurrencies)
+
+    def say(text: str) -> None:
+        if progress is not None:
+            progress(at, planned, text)
+
     if not trials:
         return None
     return judge(
         bench,
         concurrency,
-        trials,
+        timed_again(bench, concurrency, trials, stop=stop, progress=say),
         search.reference(concurrency),
         cost_model=task.cost_model,
         seed=search.options.seed,
         stop=stop,
-        progress=None if progress is None else lambda text: progress(at, planned, text),
+        progress=say,
     )
 
 
