@@ -26,7 +26,6 @@ from rich.progress import (
 from suffixspec.methods import choose_methods
 from suffixspec.settings import LoadedSettings, load_settings
 from suffixspec_index.errors import ConfigError, InputError, TraceError
-from suffixspec_index.index_config import MAX_NODES
 from suffixspec_index.proposers import create_proposer
 from suffixspec_index.proposers.suffix import SuffixProposer
 from suffixspec_index.speculative_config import SpeculativeConfig
@@ -46,6 +45,7 @@ from suffixspec_traces.replay import replay as replay_plan
 from suffixspec_traces.report import ReplayReport, ReportOptions, build_report
 from suffixspec_traces.report.terminal import print_report
 from suffixspec_traces.tokenizers import load_tokenizer
+from suffixspec_traces.tuning.evaluate import step_costs
 
 DEFAULT_TOKENIZER = "smollm2"
 EXIT_INTERRUPTED = 130
@@ -243,7 +243,7 @@ def _replay_all(
             def make(config: SpeculativeConfig = config) -> Any:
                 proposer = create_proposer(config, vocab_size=tokenizer.vocab_size)
                 if config.dynamic and isinstance(proposer, SuffixProposer):
-                    proposer.set_step_costs(_step_costs(cost, plan))
+                    proposer.set_step_costs(step_costs(cost, plan.concurrency, plan.sessions))
                 return proposer
 
             _compile_kernels(config, progress, task)
@@ -271,17 +271,6 @@ def _compile_kernels(config: SpeculativeConfig, progress: Progress, task: TaskID
     if config.method == "suffix" and is_cold():
         warm_up_kernels(lambda said: progress.update(task, detail=said))
         progress.update(task, detail="")
-
-
-def _step_costs(cost: PointsCost | RooflineCost, plan: ReplayPlan) -> list[float]:
-    """Milliseconds of a request's share of a step by its draft tokens, when all requests in flight
-    draft alike and their contexts are of average length."""
-    at_once = plan.concurrency
-    context = sum(len(turn.prompt) for s in plan.sessions for turn in s.turns) / len(plan.turns)
-    return [
-        float(cost.step_ms(at_once * (1 + drafted), context, at_once)) / at_once
-        for drafted in range(MAX_NODES + 1)
-    ]
 
 
 def _bar(progress: Progress, task: Any, sessions: int) -> Callable[[int, int], None]:
