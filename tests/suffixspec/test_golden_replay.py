@@ -20,8 +20,8 @@ from suffixspec_traces.tokenizers import TraceTokenizer, load_tokenizer
 SAMPLES = Path(__file__).parents[2] / "traces" / "samples"
 GOLDEN = {
     "ngram": (11_671, 59_754, 22_695),
-    "suffix": (7_408, 54_945, 27_002),
-    "suffix tree": (6_931, 63_071, 27_504),
+    "suffix": (7_399, 54_865, 27_009),
+    "suffix tree": (6_922, 63_060, 27_516),
 }
 """Steps, drafted and accepted tokens."""
 CONFIGS: dict[str, dict[str, object]] = {
