@@ -78,7 +78,7 @@ $(STAMPS)/base: pyproject.toml constraints.txt | $(BIN)/python
 $(STAMPS)/dev: $(STAMPS)/base
 	@echo "adding torch and the development tools ..."
 	@$(PIP) install $(TORCH)
-	@$(PIP) install -c constraints.txt -e '.[engine,dev]'
+	@$(PIP) install -c constraints.txt -e '.[engine,service,otel,dev]'
 	@touch $@
 
 $(STAMPS)/peer: $(STAMPS)/base benchmarks/install_peer.sh
