@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import redis
 import redis.cluster
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tests.certificates import write_certificates
 from tests.redis_servers import RedisCluster, RedisServer
@@ -36,7 +38,7 @@ def test_paused_server_does_not_answer(folder: Path) -> None:
     server = RedisServer(folder).start()
     try:
         server.pause()
-        client = redis.Redis(port=server.port, socket_timeout=0.2)
+        client = redis.Redis(port=server.port, socket_timeout=0.2, retry=Retry(NoBackoff(), 0))
         with pytest.raises(redis.TimeoutError):
             client.ping()
         client.close()
