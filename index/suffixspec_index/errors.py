@@ -8,7 +8,11 @@ SuffixSpecError
 │   ├── TraceError                    a trace file cannot be read; carries path and line
 │   │   ├── TraceFormatError          the format is unknown, or not the one that was forced
 │   │   └── NoCompletionsError        the format holds no model output, so nothing can be replayed
-│   └── TokenizerError                a tokenizer cannot be found, read or used
+│   ├── TokenizerError                a tokenizer cannot be found, read or used
+│   └── TooLargeError                 more was sent than the receiver takes
+├── CallerError                       who asks may not
+│   ├── AuthenticationError           no key was given, or nobody has this key
+│   └── ForbiddenError                the caller is known, and this is not for them
 ├── LookupFailure (KeyError)          something was named that does not exist
 │   ├── UnknownSessionError
 │   ├── UnknownRequestError
@@ -16,7 +20,16 @@ SuffixSpecError
 ├── SnapshotError                     a stored index cannot be loaded
 │   ├── SnapshotFormatError           it is not one of our files, or of another version
 │   └── SnapshotCorruptError          it is truncated or its checksum is wrong
+├── GenerationError                   a request ended before its text did: a step or a server failed
+├── LogError                          the log of sequences cannot do what was asked
+│   ├── LogUnavailableError           it cannot be reached now; later it may
+│   ├── LogRefusedError               it answers and refuses: full, read-only, wrong password, taken
+│   ├── LogFormatError                it is not one of ours, or of another version
+│   ├── LogCorruptError               it is damaged; whatever is intact can still be read
+│   └── LogClosedError                it was closed
 ├── CapacityError                     a hard limit was reached; nothing was changed
+│   ├── LimitExceededError            a limit of the caller's own; carries when to come again
+│   └── UnavailableError              the service starts or stops; carries when to come again
 ├── IntegrityError                    an internal invariant does not hold: a bug, please report it
 └── MissingDependencyError (ImportError)  an optional package is needed; names the extra to install
 ```
@@ -76,6 +89,22 @@ class TokenizerError(InputError):
     """A tokenizer cannot be found, read or used."""
 
 
+class TooLargeError(InputError):
+    """More was sent than the receiver takes."""
+
+
+class CallerError(SuffixSpecError):
+    """Who asks may not."""
+
+
+class AuthenticationError(CallerError):
+    """No key was given, or nobody has this key."""
+
+
+class ForbiddenError(CallerError):
+    """The caller is known, and this is not for them."""
+
+
 class LookupFailure(SuffixSpecError, KeyError):  # noqa: N818 - "LookupError" is a builtin
     """Something was named that does not exist."""
 
@@ -107,8 +136,53 @@ class SnapshotCorruptError(SnapshotError):
     """The file is truncated or its checksum is wrong."""
 
 
+class GenerationError(SuffixSpecError):
+    """A request ended before its text did: a step or a server failed, or the engine was closed."""
+
+
+class LogError(SuffixSpecError):
+    """The log of sequences cannot do what was asked."""
+
+
+class LogUnavailableError(LogError):
+    """The log cannot be reached now. Trying again later may help."""
+
+
+class LogRefusedError(LogError):
+    """The log answers and refuses: it is full, read-only, taken, or does not know the password.
+    Trying again helps only after somebody did something about it."""
+
+
+class LogFormatError(LogError):
+    """What is stored is not one of our logs, or is of another version."""
+
+
+class LogCorruptError(LogError):
+    """What is stored is damaged. Whatever is intact can still be read."""
+
+
+class LogClosedError(LogError):
+    """The log was closed."""
+
+
 class CapacityError(SuffixSpecError):
     """A hard limit was reached; nothing was changed."""
+
+
+class LimitExceededError(CapacityError):
+    """A limit of the caller's own was reached. ``retry_after``: seconds until it may be free."""
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class UnavailableError(CapacityError):
+    """The service starts or stops. ``retry_after``: seconds until it is worth another try."""
+
+    def __init__(self, message: str, *, retry_after: float = 5.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class IntegrityError(SuffixSpecError):
