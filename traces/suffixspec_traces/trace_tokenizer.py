@@ -9,7 +9,6 @@ a tool printed cannot end a turn.
 from __future__ import annotations
 
 import codecs
-import hashlib
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from suffixspec_index.errors import TokenError, TokenizerError
+from suffixspec_index.fingerprint import tokenizer_fingerprint
 
 # Unicode noncharacters: no text holds them, and no special token's literal survives between them.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
@@ -275,24 +275,8 @@ class TraceTokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 (hex) over the vocabulary in id order and the merges in rank order.
-
-        Every item is prefixed with its length, so no two vocabularies hash the same bytes.
-        """
-        digest = hashlib.sha256()
-
-        def add(item: str) -> None:
-            raw = item.encode("utf-8", "surrogatepass")
-            digest.update(len(raw).to_bytes(8, "little") + raw)
-
-        for token, i in sorted(self._vocab.items(), key=lambda pair: (pair[1], pair[0])):
-            add(f"{i}:{token}")
-        merges = json.loads(self.backend.to_str())["model"].get("merges") or []
-        add(str(len(merges)))
-        for merge in merges:
-            for part in merge.split(" ", 1) if isinstance(merge, str) else merge:
-                add(part)
-        return digest.hexdigest()
+        """See :func:`suffixspec_index.fingerprint.tokenizer_fingerprint`."""
+        return tokenizer_fingerprint(self.backend)
 
     def describe(self) -> dict[str, object]:
         """What a report says about the tokenizer; JSON-ready."""
