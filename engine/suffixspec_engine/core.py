@@ -18,7 +18,7 @@ from torch import Tensor
 
 from suffixspec_engine.attention import PackedRow, PackedStep
 from suffixspec_engine.cache import KeyValueCache
-from suffixspec_engine.engine_config import EngineConfig
+from suffixspec_engine.engine_config import EngineConfig, verification_method
 from suffixspec_engine.metrics import EngineMetrics
 from suffixspec_engine.models import TargetModel
 from suffixspec_engine.proposing import NOTHING, Proposed, Proposing
@@ -81,9 +81,10 @@ class EngineCore:
         )
         self.scheduler = Scheduler(config, self.cache)
         self.metrics = EngineMetrics()
+        self._method = verification_method(speculative)
         self._proposing = Proposing(
             model.vocab_size,
-            config.rejection_sample_method,
+            self._method,
             draws=speculative is not None and speculative.draft_sample_method == "probabilistic",
         )
 
@@ -175,7 +176,7 @@ class EngineCore:
             [row.draft for row in rows],
             [row.request.state for row in rows],
             [row.request.params for row in rows],
-            self.config.rejection_sample_method,
+            self._method,
             draft_probs={
                 i: row.proposed.probs
                 for i, row in enumerate(rows)

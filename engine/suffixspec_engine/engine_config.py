@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from suffixspec_engine.sampling import Method
-from suffixspec_index.config_values import as_choice, as_integer
+from suffixspec_index.config_values import as_integer
 from suffixspec_index.errors import ConfigError
+from suffixspec_index.speculative_config import SpeculativeConfig
 
 _GIB = 1 << 30
 
@@ -22,8 +23,6 @@ class EngineConfig:
         max_prefill_tokens: prompt tokens per step while nothing is being generated.
         prefill_chunk: prompt tokens per step while other requests are generating: a long prompt
             slows them down, but never stops them.
-        rejection_sample_method: how drafts are verified where temperature is not 0; see
-            :data:`suffixspec_engine.sampling.Method`.
         threads: torch's intra-op threads, set for the whole process; ``None``: leave them.
 
     Raises:
@@ -35,18 +34,12 @@ class EngineConfig:
     cache_bytes: int = 2 * _GIB
     max_prefill_tokens: int = 512
     prefill_chunk: int = 64
-    rejection_sample_method: Method = "coupled"
     threads: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_running", "cache_bytes", "max_prefill_tokens", "prefill_chunk"):
             as_integer(getattr(self, name), name, minimum=1)
         as_integer(self.max_waiting, "max_waiting", minimum=0)
-        as_choice(
-            self.rejection_sample_method,
-            "rejection_sample_method",
-            ("coupled", "standard", "block"),
-        )
         if self.threads is not None:
             as_integer(self.threads, "threads", minimum=1)
         if self.prefill_chunk > self.max_prefill_tokens:
@@ -54,3 +47,19 @@ class EngineConfig:
                 f"prefill_chunk: {self.prefill_chunk} is more than max_prefill_tokens "
                 f"({self.max_prefill_tokens}); lower the one or raise the other"
             )
+
+
+def verification_method(speculative: SpeculativeConfig | None) -> Method:
+    """How drafts are verified: ``rejection_sample_method``, ``coupled`` without a configuration.
+
+    Raises:
+        ConfigError: it is ``synthetic``.
+    """
+    method = "coupled" if speculative is None else speculative.rejection_sample_method
+    if method == "synthetic":
+        raise ConfigError(
+            "rejection_sample_method: 'synthetic' accepts drafts by chance, so the text would not "
+            "be the model's; this engine only writes what the model says. Use 'coupled', "
+            "'standard' or 'block'; to see what another acceptance would gain, replay traces"
+        )
+    return method

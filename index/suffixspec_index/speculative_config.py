@@ -28,6 +28,7 @@ METHODS: tuple[str, ...] = (
     "suffix",
     "ngram",
     "prediction",
+    "hybrid",
     "none",
     "draft_model",
     "eagle",
@@ -41,15 +42,16 @@ METHODS: tuple[str, ...] = (
     "extract_hidden_states",
     "custom_class",
 )
-"""Every method that parses: vLLM's, and our ``prediction`` and ``none``."""
+"""Every method that parses: vLLM's, and our ``prediction``, ``hybrid`` and ``none``."""
 
 DraftShape = Literal["path", "tree"]
-RejectionSampleMethod = Literal["standard", "synthetic", "block"]
+RejectionSampleMethod = Literal["coupled", "standard", "synthetic", "block"]
 DraftSampleMethod = Literal["greedy", "probabilistic"]
 BatchSizeRange = tuple[int, int, int]
 
 _WITHOUT_MODEL = frozenset(
-    {"suffix", "ngram", "ngram_gpu", "prediction", "none", "extract_hidden_states", "mtp", "dspark"}
+    {"suffix", "ngram", "ngram_gpu", "prediction", "hybrid", "none"}
+    | {"extract_hidden_states", "mtp", "dspark"}
 )  # mtp and dspark: the weights may lie in the target's checkpoint
 _TOKENS_FROM_MODEL = frozenset({"none", "eagle", "eagle3", "mtp", "medusa", "mlp_speculator"}) | {
     "draft_model",
@@ -72,10 +74,11 @@ class SpeculativeConfig:
             from ``model`` as vLLM does (``"ngram"``, a dotted path for ``custom_class``, else
             ``draft_model``); without a model it is ``suffix``.
         model: the draft model, or the dotted path of a custom proposer class.
-        num_speculative_tokens: most tokens in a draft. 0 means "not given": ``suffix`` then takes
-            the tree depth, ``prediction`` 16, and methods with a draft model keep 0 for "as many
-            as the model's configuration says". It is settled on construction, so changing
-            ``suffix_decoding_max_tree_depth`` with ``dataclasses.replace`` does not move it.
+        num_speculative_tokens: most tokens in a draft. 0 means "not given": ``suffix`` and
+            ``hybrid`` then take the tree depth, ``prediction`` 16, and methods with a draft model
+            keep 0 for "as many as the model's configuration says". It is settled on construction,
+            so changing ``suffix_decoding_max_tree_depth`` with ``dataclasses.replace`` does not
+            move it.
         draft_tensor_parallel_size: 1 or the target's.
         prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram looked for (``ngram``):
             5 and 5 if neither is given; the one given counts for both.
@@ -91,15 +94,21 @@ class SpeculativeConfig:
             does. The offset is our own key.
         suffix_decoding_min_token_prob: least estimated probability that a drafted token is accepted
             together with all before it, in [0, 1].
-        rejection_sample_method, draft_sample_method: how drafts are verified and sampled.
+        rejection_sample_method: how drafts are verified where temperature is not 0. ``coupled``
+            (ours; the default): the text for a seed is the same with and without drafts;
+            ``standard``: rejection sampling; ``block``: block verification; ``synthetic``: drafts
+            are accepted by chance, whatever the model says (vLLM's, for measuring only).
+        draft_sample_method: whether a draft model's tokens are its most probable ones or drawn.
         synthetic_acceptance_rates, synthetic_acceptance_length: for ``synthetic`` only.
         max_model_len: drafts never run past this many tokens of context; ``None``: no such bound.
         min_match_len: (ours) shortest match that a suffix draft may rest on.
         draft_shape: (ours) ``path``, as vLLM verifies, or ``tree``.
         index_prompts: (ours) prompts and tool results enter the global tree, not only outputs.
         allow_beyond_depth: (ours) a match of full depth goes on copying from the text.
-        dynamic: (ours; ``suffix`` only) a draft's size follows from what verifying it costs; needs
-            a cost model. ``min_token_prob`` then does not apply.
+        draft_token_cost: (ours; ``hybrid`` with a ``model``) what drafting one token with the model
+            costs, in steps of the target model; ``None``: estimated from the models' sizes.
+        dynamic: (ours; ``suffix`` and ``hybrid``) a draft's size follows from what verifying it
+            costs; needs a cost model. ``min_token_prob`` then does not apply.
         engine_options: vLLM's keys that only concern how a draft model is run, as given.
     """
 
@@ -117,7 +126,7 @@ class SpeculativeConfig:
     suffix_decoding_max_spec_factor: float | None = None
     suffix_decoding_max_spec_offset: float = 0.0
     suffix_decoding_min_token_prob: float = 0.1
-    rejection_sample_method: RejectionSampleMethod = "standard"
+    rejection_sample_method: RejectionSampleMethod = "coupled"
     draft_sample_method: DraftSampleMethod = "greedy"
     synthetic_acceptance_rates: tuple[float, ...] | None = None
     synthetic_acceptance_length: float | None = None
@@ -126,6 +135,7 @@ class SpeculativeConfig:
     draft_shape: DraftShape = "path"
     index_prompts: bool = False
     allow_beyond_depth: bool = True
+    draft_token_cost: float | None = None
     dynamic: bool = False
     engine_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
@@ -233,7 +243,7 @@ _BOOLEANS = (
     "dynamic",
 )
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "rejection_sample_method": ("standard", "synthetic", "block"),
+    "rejection_sample_method": ("coupled", "standard", "synthetic", "block"),
     "draft_sample_method": ("greedy", "probabilistic"),
     "draft_shape": ("path", "tree"),
 }
@@ -252,6 +262,7 @@ _REAL_BOUNDS: dict[str, tuple[float | None, float | None]] = {
     "suffix_decoding_max_spec_offset": (None, None),
     "suffix_decoding_min_token_prob": (0.0, 1.0),
     "synthetic_acceptance_length": (1.0, None),
+    "draft_token_cost": (0.0, None),
 }
 _OPTIONAL = frozenset(
     spec.name for spec in dataclasses.fields(SpeculativeConfig) if spec.default is None
@@ -333,6 +344,7 @@ def _settle_num_speculative_tokens(config: SpeculativeConfig) -> None:
         return
     defaults = {
         "suffix": config.suffix_decoding_max_tree_depth,
+        "hybrid": config.suffix_decoding_max_tree_depth,
         "prediction": _PREDICTION_TOKENS,
     }
     if config.method not in defaults:
@@ -345,10 +357,10 @@ def _settle_num_speculative_tokens(config: SpeculativeConfig) -> None:
 
 def _check_combinations(config: SpeculativeConfig) -> None:
     if config.use_heterogeneous_vocab:
-        if config.method != "draft_model":
+        if config.method not in ("draft_model", "hybrid") or config.model is None:
             raise ConfigError(
-                "use_heterogeneous_vocab: only works with method 'draft_model', "
-                f"got method {config.method!r}"
+                "use_heterogeneous_vocab: only works with method 'draft_model', or 'hybrid' with "
+                f"a model, got method {config.method!r}"
             )
         if config.engine_options.get("use_local_argmax_reduction"):
             raise ConfigError(

@@ -348,8 +348,8 @@ def test_a_draft_model_changes_nothing(
         assert counts.accepted > 0.9 * counts.drafted  # it drafts for itself
         assert [o.token_ids.tolist() for o in engine.generate(prompts, params)] == expected
     for method in ("standard", "block"):
-        config = EngineConfig(rejection_sample_method=method)
-        with Engine(target, speculative=speculative, config=config) as engine:
+        verified = speculative | {"rejection_sample_method": method}
+        with Engine(target, speculative=verified) as engine:
             outputs = engine.generate(prompts, params)
             assert {o.finish_reason for o in outputs} <= {"length", "stop"}
             counts = engine.metrics.counts

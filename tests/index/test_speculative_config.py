@@ -135,7 +135,7 @@ def test_prompt_lookup_bounds_follow_vllm(
         ({"min_match_len": 0}, "min_match_len"),
         ({"draft_shape": "bush"}, "draft_shape: must be one of path, tree"),
         ({"index_prompts": "maybe"}, "index_prompts: must be true or false"),
-        ({"rejection_sample_method": "strict"}, "one of standard, synthetic, block"),
+        ({"rejection_sample_method": "strict"}, "one of coupled, standard, synthetic, block"),
         ({"use_heterogeneous_vocab": True}, "only works with method 'draft_model'"),
         (
             {"model": "m", "use_heterogeneous_vocab": True, "use_local_argmax_reduction": True},
@@ -228,3 +228,25 @@ def test_frozen_and_checked_on_replace() -> None:
         config.method = "ngram"  # type: ignore[misc]
     with pytest.raises(ConfigError, match="min_match_len"):
         dataclasses.replace(config, min_match_len=0)
+
+
+def test_verification_is_coupled_unless_said_otherwise() -> None:
+    assert SpeculativeConfig().rejection_sample_method == "coupled"
+    given = SpeculativeConfig.from_dict({"rejection_sample_method": "standard"})
+    assert given.rejection_sample_method == "standard"
+    assert given.to_dict()["rejection_sample_method"] == "standard"
+
+
+def test_hybrid_has_the_keys_of_suffix_and_of_a_draft_model() -> None:
+    alone = SpeculativeConfig(method="hybrid")
+    assert (alone.model, alone.num_speculative_tokens) == (None, 24)
+    config = SpeculativeConfig.from_dict(
+        {"method": "hybrid", "model": "small", "use_heterogeneous_vocab": True, "dynamic": False}
+        | {"suffix_decoding_max_tree_depth": 32, "draft_token_cost": 0.1}
+    )
+    assert (config.num_speculative_tokens, config.draft_token_cost) == (32, 0.1)
+    assert SpeculativeConfig.from_dict(config.to_dict()) == config
+    with pytest.raises(ConfigError, match="'hybrid' with a model"):
+        SpeculativeConfig(method="hybrid", use_heterogeneous_vocab=True)
+    with pytest.raises(ConfigError, match="draft_token_cost: must be at least 0"):
+        SpeculativeConfig(method="hybrid", model="small", draft_token_cost=-1.0)
