@@ -9,14 +9,16 @@ SuffixSpecError
 │   │   ├── TraceFormatError          the format is unknown, or not the one that was forced
 │   │   └── NoCompletionsError        the format holds no model output, so nothing can be replayed
 │   ├── TokenizerError                a tokenizer cannot be found, read or used
-│   └── TooLargeError                 more was sent than the receiver takes
+│   ├── TooLargeError                 more was sent than the receiver takes
+│   └── OutOfStepError                both sides hold different contexts; send the whole one
 ├── CallerError                       who asks may not
 │   ├── AuthenticationError           no key was given, or nobody has this key
 │   └── ForbiddenError                the caller is known, and this is not for them
 ├── LookupFailure (KeyError)          something was named that does not exist
 │   ├── UnknownSessionError
 │   ├── UnknownRequestError
-│   └── UnknownNamespaceError
+│   ├── UnknownNamespaceError
+│   └── UnknownLeaseError
 ├── SnapshotError                     a stored index cannot be loaded
 │   ├── SnapshotFormatError           it is not one of our files, or of another version
 │   └── SnapshotCorruptError          it is truncated or its checksum is wrong
@@ -30,6 +32,7 @@ SuffixSpecError
 ├── CapacityError                     a hard limit was reached; nothing was changed
 │   ├── LimitExceededError            a limit of the caller's own; carries when to come again
 │   └── UnavailableError              the service starts or stops; carries when to come again
+├── DeadlineError (TimeoutError)      an answer did not come in time
 ├── IntegrityError                    an internal invariant does not hold: a bug, please report it
 └── MissingDependencyError (ImportError)  an optional package is needed; names the extra to install
 ```
@@ -93,6 +96,10 @@ class TooLargeError(InputError):
     """More was sent than the receiver takes."""
 
 
+class OutOfStepError(InputError):
+    """Caller and service hold different contexts of a session. Sending the whole one helps."""
+
+
 class CallerError(SuffixSpecError):
     """Who asks may not."""
 
@@ -122,6 +129,10 @@ class UnknownRequestError(LookupFailure):
 
 class UnknownNamespaceError(LookupFailure):
     """No namespace has this key."""
+
+
+class UnknownLeaseError(LookupFailure):
+    """No lease of this name is open: it never existed, was closed, or ran out."""
 
 
 class SnapshotError(SuffixSpecError):
@@ -183,6 +194,10 @@ class UnavailableError(CapacityError):
     def __init__(self, message: str, *, retry_after: float = 5.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class DeadlineError(SuffixSpecError, TimeoutError):
+    """An answer did not come in time. Whether what was asked was done is not known."""
 
 
 class IntegrityError(SuffixSpecError):
