@@ -323,6 +323,24 @@ class SuffixIndex:
             (request,) = self._lookup([handle])
             return request.session.context().copy()
 
+    def session_context(self, session_id: str) -> NDArray[np.int32] | None:
+        """What a session last held: its last prompt and output, ``(n,)`` int32, a copy; ``None``:
+        the session is not known (any more). O(n)."""
+        with self._lock.reading():
+            session = self._sessions.get(session_id)
+            return None if session is None else session.context().copy()
+
+    def may_stall(self, requests: int = 1) -> bool:
+        """Whether a step of so many requests could take milliseconds: somebody writes just now, or
+        the budget is so nearly used up that the oldest might have to be forgotten. For callers
+        that must not wait, such as an event loop. O(1), without a lock, so only a good guess."""
+        most = self.config.max_cached_requests
+        return (
+            self._lock.busy
+            or self.nbytes > self.config.max_bytes - self.config.max_bytes // 8
+            or bool(most and len(self.world) + requests > most)
+        )
+
     def check_integrity(self) -> None:
         """Verify every tree, every session and the request table.
 

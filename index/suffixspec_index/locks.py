@@ -21,6 +21,11 @@ class ReadWriteLock:
         self._read_side = _ReadSide(self)
         self._write_side = _WriteSide(self)
 
+    @property
+    def busy(self) -> bool:
+        """Whether a writer has it or waits for it at this moment."""
+        return self._writing or self._writers_waiting > 0
+
     def reading(self) -> _ReadSide:
         """Hold the lock together with other readers, for the length of a ``with``."""
         return self._read_side
