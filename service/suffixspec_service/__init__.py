@@ -1,1 +1,1 @@
-"""suffixspec's HTTP and gRPC service. Not built yet."""
+"""suffixspec's service: completions and drafts over HTTP and gRPC, and a page to look at."""

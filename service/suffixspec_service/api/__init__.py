@@ -1,0 +1,1 @@
+"""HTTP: OpenAI's API, and what operators ask."""

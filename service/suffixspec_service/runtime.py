@@ -1,0 +1,151 @@
+"""What the service is made of, and its life: start, drain, close.
+
+Every door (HTTP, gRPC, dashboard) is given the one :class:`Runtime` of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import structlog
+
+from suffixspec_index.namespaces import NamespaceKey
+from suffixspec_index.speculative_config import SpeculativeConfig
+from suffixspec_service.admission import Admission
+from suffixspec_service.callers import Callers
+from suffixspec_service.config import ServiceConfig
+from suffixspec_service.monitor import Monitor, MonitorConfig
+from suffixspec_service.sessions import SessionTable
+from suffixspec_service.spaces import ModelIdentity, Share, Spaces
+
+if TYPE_CHECKING:
+    from suffixspec_engine.engine import Engine
+
+_EXPIRE_EVERY_S = 30.0
+_log = structlog.get_logger(__name__)
+
+
+class Runtime:
+    """The parts of a running service.
+
+    Args:
+        config: how it runs.
+        engine: generates; ``None``: the service drafts for other engines only.
+        speculative: what is proposed.
+        model_name: what requests call the engine's model; ``None``: its own name.
+        monitor: counts requests; ``None``: one with ``monitor_config``.
+        monitor_config: see there.
+        share: shares what namespaces learn with other processes; see :data:`~.spaces.Share`.
+
+    Raises:
+        ConfigError: public without keys, a keys file that cannot be read, and the like.
+
+    Attributes:
+        callers, admission, spaces, sessions, monitor: as their classes say.
+        index_pool: threads for index work that may take longer than a millisecond.
+        started_at: seconds since 1970.
+        ready: everything is warm, and requests are taken.
+        draining: no new requests are taken.
+    """
+
+    def __init__(
+        self,
+        config: ServiceConfig,
+        engine: Engine | None = None,
+        *,
+        speculative: SpeculativeConfig | None = None,
+        model_name: str | None = None,
+        monitor: Monitor | None = None,
+        monitor_config: MonitorConfig | None = None,
+        share: Share | None = None,
+    ) -> None:
+        config.check_exposure()
+        self.config = config
+        self.engine = engine
+        self.callers = Callers.of(config)
+        self.admission = Admission()
+        self.monitor = monitor or Monitor(monitor_config)
+        self.model = ModelIdentity.of(engine.model, model_name) if engine is not None else None
+        self.spaces = Spaces(
+            speculative or SpeculativeConfig(),
+            self.model,
+            max_namespaces=config.max_namespaces,
+            shared_proposer=engine.proposer if engine is not None else None,
+            share=share,
+        )
+        self.sessions = SessionTable(
+            config.max_sessions, config.session_idle_seconds, ended=self._session_ended
+        )
+        self.index_pool = ThreadPoolExecutor(4, thread_name_prefix="suffixspec-index")
+        self.started_at = time.time()
+        self.ready = False
+        self.draining = False
+        self._background: list[asyncio.Task[None]] = []
+
+    async def start(self, progress: Callable[[str], None] | None = None) -> None:
+        """Make everything warm, then be ready.
+
+        Args:
+            progress: called with what is being done, from another thread.
+        """
+        await asyncio.to_thread(self._warm_up, progress)
+        self._background.append(asyncio.create_task(self._expire_sessions()))
+        self.ready = True
+        _log.info("ready", model=self.model.name if self.model else None)
+
+    async def drain(self, seconds: float | None = None) -> bool:
+        """Take no new requests and wait for the running ones.
+
+        Args:
+            seconds: at most so long; ``None``: as configured.
+
+        Returns:
+            Whether all of them ended by themselves.
+        """
+        self.draining = True
+        self.ready = False
+        self.admission.stop()
+        most = self.config.drain_seconds if seconds is None else seconds
+        end = time.monotonic() + most
+        _log.info("draining", running=self.admission.running, seconds=most)
+        while self.admission.running and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        return not self.admission.running
+
+    async def close(self) -> None:
+        """End what still runs and free everything. May be called twice."""
+        self.ready = False
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self._background.clear()
+        if self.engine is not None:
+            await asyncio.to_thread(self.engine.close)
+        self.index_pool.shutdown(wait=True, cancel_futures=True)
+        _log.info("closed")
+
+    def _warm_up(self, progress: Callable[[str], None] | None) -> None:
+        from suffixspec_index.warm_up import warm_up
+
+        warm_up(progress)
+
+    async def _expire_sessions(self) -> None:
+        while True:
+            await asyncio.sleep(min(_EXPIRE_EVERY_S, self.config.session_idle_seconds))
+            await asyncio.to_thread(self.sessions.expire)
+
+    def _session_ended(self, key: NamespaceKey, name: str) -> None:
+        self.index_pool.submit(self._forget_session, key, name)
+
+    def _forget_session(self, key: NamespaceKey, name: str) -> None:
+        """Waits for the engine to be between two steps, so not for the event loop."""
+        if self.engine is None:
+            return
+        for space in self.spaces.all(key.tenant):
+            if space.key == key:
+                for proposer in (space.proposer, space.predictive):
+                    self.engine.end_session(name, namespace=key.digest, proposer=proposer)

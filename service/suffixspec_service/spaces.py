@@ -1,0 +1,193 @@
+"""Spaces: for each namespace a caller uses, the proposer that drafts in it and its index.
+
+The tenant comes from the caller's key, so nobody can name another's namespace. A space is made
+when it is first asked for and stays; ``max_namespaces`` bounds how many one tenant can make.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from suffixspec_index.errors import ConfigError, LimitExceededError
+from suffixspec_index.fingerprint import tokenizer_fingerprint
+from suffixspec_index.index import IndexStatistics, SuffixIndex
+from suffixspec_index.index_config import IndexConfig
+from suffixspec_index.namespaces import NamespaceKey, Namespaces
+from suffixspec_index.proposers import create_proposer
+from suffixspec_index.proposers.base import Proposer
+from suffixspec_index.proposers.prediction import PredictionProposer
+from suffixspec_index.proposers.suffix import SuffixProposer
+from suffixspec_index.speculative_config import SpeculativeConfig
+from suffixspec_service.callers import Tenant
+
+if TYPE_CHECKING:
+    from suffixspec_engine.models import TargetModel
+
+Share = Callable[[NamespaceKey, SuffixIndex | None, Proposer], Proposer]
+"""Called for each new space; returns the proposer to use instead, which also shares what it
+learns with other processes."""
+
+_OF_A_NAMESPACE = frozenset({"suffix", "ngram", "prediction", "none"})
+
+
+@dataclass(frozen=True, slots=True)
+class ModelIdentity:
+    """Whose tokens a space holds.
+
+    Attributes:
+        name: what requests call the model.
+        tokenizer: a fingerprint: equal ids mean equal texts only where it is equal.
+        vocab_size: ids are below it; ``None``: unknown.
+        max_model_len: most tokens of prompt and output; ``None``: unknown.
+    """
+
+    name: str
+    tokenizer: str
+    vocab_size: int | None = None
+    max_model_len: int | None = None
+
+    @classmethod
+    def of(cls, model: TargetModel, name: str | None = None) -> ModelIdentity:
+        """The identity of a loaded model; without a tokenizer, its name stands for that."""
+        backend = getattr(model.tokenizer, "backend_tokenizer", None)
+        return cls(
+            name=name or model.name,
+            tokenizer=tokenizer_fingerprint(backend) if backend is not None else model.name,
+            vocab_size=model.vocab_size,
+            max_model_len=model.max_model_len,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """What drafts in one namespace.
+
+    Attributes:
+        key: the namespace.
+        model: whose tokens.
+        proposer: drafts for its requests; thread-safe, so HTTP and gRPC use the same one.
+        predictive: drafts for requests that carry a prediction: from that, and otherwise as
+            ``proposer``.
+        index: the suffix index, where the method has one.
+    """
+
+    key: NamespaceKey
+    model: ModelIdentity
+    proposer: Proposer
+    predictive: Proposer
+    index: SuffixIndex | None
+
+
+class Spaces:
+    """The spaces of a process. Thread-safe.
+
+    Args:
+        speculative: what is proposed, in every space.
+        model: whose tokens, where a request names no other; ``None``: each must name one.
+        max_namespaces: of one tenant.
+        shared_proposer: drafts for every space where the method keeps nothing across sessions (a
+            draft model: its weights are there once).
+        share: see :data:`Share`.
+    """
+
+    def __init__(
+        self,
+        speculative: SpeculativeConfig,
+        model: ModelIdentity | None = None,
+        *,
+        max_namespaces: int = 16,
+        shared_proposer: Proposer | None = None,
+        share: Share | None = None,
+    ) -> None:
+        self.speculative = speculative
+        self.model = model
+        self.namespaces = Namespaces(
+            IndexConfig.from_speculative(speculative) if speculative.method == "suffix" else None
+        )
+        self._max_namespaces = max_namespaces
+        self._shared_proposer = shared_proposer
+        self._share = share
+        self._lock = threading.Lock()
+        self._spaces: dict[NamespaceKey, Space] = {}
+
+    def of(self, tenant: Tenant, adapter: str = "", *, model: ModelIdentity | None = None) -> Space:
+        """The tenant's space for a model; made at the first call, which takes about a millisecond.
+
+        Args:
+            tenant: who asks.
+            adapter: the LoRA adapter or the like; empty: none.
+            model: whose tokens; ``None``: those of the model that is served.
+
+        Raises:
+            ConfigError: no model is named, and none is served.
+            InputError: the namespace has another vocabulary size.
+            LimitExceededError: the tenant has as many namespaces as it may.
+        """
+        model = model or self.model
+        if model is None:
+            raise ConfigError("model: this service runs no model of its own; name the engine's")
+        key = NamespaceKey(tenant.name, model.name, model.tokenizer, adapter)
+        with self._lock:
+            space = self._spaces.get(key)
+            if space is None or space.model.vocab_size != model.vocab_size:
+                self._check_number(key)
+                space = self._make(key, model, tenant.limits.index_bytes)
+                self._spaces[key] = space
+            return space
+
+    def all(self, tenant: str | None = None) -> list[Space]:
+        """Every space, or those of one tenant, in order of creation."""
+        with self._lock:
+            spaces = list(self._spaces.values())
+        return [space for space in spaces if tenant is None or space.key.tenant == tenant]
+
+    def statistics(self, tenant: str | None = None) -> dict[NamespaceKey, IndexStatistics]:
+        """Sizes of the indexes, of all or of one tenant."""
+        return {
+            space.key: space.index.statistics()
+            for space in self.all(tenant)
+            if space.index is not None
+        }
+
+    @property
+    def live_requests(self) -> int:
+        """Requests that have begun in an index and not ended."""
+        return sum(found.requests for found in self.statistics().values())
+
+    @property
+    def nbytes(self) -> int:
+        """Allocated bytes of all indexes."""
+        return self.namespaces.nbytes
+
+    def _check_number(self, key: NamespaceKey) -> None:
+        if key in self._spaces:
+            return
+        held = sum(other.tenant == key.tenant for other in self._spaces)
+        if held >= self._max_namespaces:
+            raise LimitExceededError(
+                f"model: {key.model!r} would be namespace {held + 1} of this caller, who may have "
+                f"{self._max_namespaces}; use fewer models and adapters",
+                retry_after=3600,
+            )
+
+    def _make(self, key: NamespaceKey, model: ModelIdentity, max_bytes: int | None) -> Space:
+        config = self.speculative
+        index: SuffixIndex | None = None
+        proposer: Proposer
+        if config.method == "suffix":
+            index = self.namespaces.get_or_create(
+                key, vocab_size=model.vocab_size, max_bytes=max_bytes
+            )
+            proposer = SuffixProposer(config, index=index)
+        elif config.method in _OF_A_NAMESPACE or self._shared_proposer is None:
+            proposer = create_proposer(config, vocab_size=model.vocab_size)
+        else:
+            proposer = self._shared_proposer
+        if self._share is not None:
+            proposer = self._share(key, index, proposer)
+        predicting = SpeculativeConfig(method="prediction")
+        predictive = PredictionProposer(predicting, vocab_size=model.vocab_size)
+        return Space(key, model, proposer, predictive, index)
