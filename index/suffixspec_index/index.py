@@ -167,8 +167,13 @@ class SuffixIndex:
         with self._lock.writing():
             self._advance(self._lookup((handle,)), token_ids, np.array((0, len(token_ids))))
 
-    def propose(self, handle: int, limit: int | None = None) -> Draft:
+    def propose(
+        self, handle: int, limit: int | None = None, *, min_prob: float | None = None
+    ) -> Draft:
         """Draft for one request; half the overhead of a batch of one.
+
+        Args:
+            min_prob: as for :meth:`propose_batch`.
 
         Raises:
             UnknownRequestError: no such request.
@@ -183,14 +188,22 @@ class SuffixIndex:
         with self._lock.reading():
             (request,) = self._lookup((handle,))
             n, match = S.propose_one(
-                self._context, request.row, most, tokens, parents, probs, sources
+                self._context, request.row, most, _floor(min_prob), tokens, parents, probs, sources
             )
         return Draft(tokens[:n], parents[:n], probs[:n], sources[:n], match)
 
     def propose_batch(
-        self, handles: Sequence[int], limits: NDArray[np.int64] | None = None
+        self,
+        handles: Sequence[int],
+        limits: NDArray[np.int64] | None = None,
+        *,
+        min_prob: float | None = None,
     ) -> DraftBatch:
         """Draft for requests, at most ``limits`` tokens each.
+
+        Args:
+            min_prob: least probability of a draft token in this call, instead of what the settings
+                (``min_token_prob`` or step costs) say; ``None``: as they say.
 
         Raises:
             UnknownRequestError: no such request.
@@ -209,7 +222,16 @@ class SuffixIndex:
         with self._lock.reading():
             rows = np.array([r.row for r in self._lookup(handles)], np.int64)
             S.propose_batch(
-                self._context, rows, limits, offsets, tokens, parents, probs, sources, matches
+                self._context,
+                rows,
+                limits,
+                _floor(min_prob),
+                offsets,
+                tokens,
+                parents,
+                probs,
+                sources,
+                matches,
             )
         end = int(offsets[n])
         return DraftBatch(offsets, tokens[:end], parents[:end], probs[:end], sources[:end], matches)
@@ -516,6 +538,11 @@ class SuffixIndex:
         context[S.X_SETTINGS] = self._settings.values.ctypes.data
         context[S.X_BLOCKED] = self._blocked.ctypes.data
         context[S.X_N_BLOCKED] = len(self._blocked)
+
+
+def _floor(min_prob: float | None) -> float:
+    """What the kernels take: a negative number stands for "as the settings say"."""
+    return -1.0 if min_prob is None else float(min_prob)
 
 
 def _mask(forbidden: NDArray[np.int32]) -> NDArray[np.uint8]:

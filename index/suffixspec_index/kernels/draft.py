@@ -124,8 +124,11 @@ def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights,
 
 
 @kernel
-def draft(session, world, request, budget, settings, blocked, odds, weights, out):
+def draft(session, world, request, budget, floor, settings, blocked, odds, weights, out):
     """Draft for one request; returns ``(nodes, match length)``.
+
+    ``floor``: least probability of a node, instead of all that the settings say of it; negative:
+    as the settings say.
 
     ``out`` is ``(at, tokens, parents, probs, sources, scratch)``, to be written from ``at``. Nodes
     are numbered from 1 here, 0 being the context; ``parents`` are written as callers see them.
@@ -148,7 +151,8 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
     pooled = 0
     depths[0] = 0
     reach = np.float32(1.0)
-    dynamic = settings[S_DYNAMIC] > 0
+    dynamic = settings[S_DYNAMIC] > 0 and floor < 0
+    least = floor if floor >= 0 else settings[S_MIN_PROB]
     rate = settings[S_GAINED] / settings[S_SPENT] if dynamic else 0.0
     while True:
         if node <= LEARN_NODES:
@@ -170,7 +174,7 @@ def draft(session, world, request, budget, settings, blocked, odds, weights, out
         if dynamic:
             if reach < rate * settings[S_SLOPE + n]:
                 break
-        elif reach < settings[S_MIN_PROB]:
+        elif reach < least:
             break
         token, parent = ids[best, 0], ids[best, 1]
         request[R_TOKENS + n] = token

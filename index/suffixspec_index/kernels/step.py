@@ -84,7 +84,7 @@ def _model(context):
 
 
 @kernel
-def _draft_row(context, row, limit, out):
+def _draft_row(context, row, limit, floor, out):
     """Draft for the request of one row."""
     table = carray(pointer_i64(context[X_TABLE]), (context[X_TREES], HEADER))
     requests = carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
@@ -94,14 +94,16 @@ def _draft_row(context, row, limit, out):
     request = requests[row]
     session = view(table, request[R_SESSION])
     world = view(table, WORLD)
-    return draft(
-        session, world, request, min(limit, MAX_NODES), settings, blocked, odds, weights, out
-    )
+    most = min(limit, MAX_NODES)
+    return draft(session, world, request, most, floor, settings, blocked, odds, weights, out)
 
 
 @kernel
-def propose_batch(context, rows, limits, offsets, tokens, parents, probs, sources, matches):
-    """Draft for requests ``rows`` with at most ``limits`` nodes each, into ragged arrays.
+def propose_batch(
+    context, rows, limits, floor, offsets, tokens, parents, probs, sources, matches
+):
+    """Draft for requests ``rows`` with at most ``limits`` nodes each, into ragged arrays; ``floor``
+    as for :func:`draft`.
 
     The ragged arrays must hold the sum of the limits (each capped at ``MAX_NODES``); ``offsets`` is
     ``(rows + 1,)``. Returns the number of nodes.
@@ -111,19 +113,19 @@ def propose_batch(context, rows, limits, offsets, tokens, parents, probs, source
     offsets[0] = 0
     for r in range(rows.shape[0]):
         out = (at, tokens, parents, probs, sources, scratch_views(work.ctypes.data))
-        n, matches[r] = _draft_row(context, rows[r], limits[r], out)
+        n, matches[r] = _draft_row(context, rows[r], limits[r], floor, out)
         at += n
         offsets[r + 1] = at
     return at + 0 * work[0]  # the scratch must live until here
 
 
 @kernel
-def propose_one(context, row, limit, tokens, parents, probs, sources):
+def propose_one(context, row, limit, floor, tokens, parents, probs, sources):
     """Draft for one request into arrays of ``limit``; returns ``(nodes, match length)``."""
     work = np.empty(SCRATCH, np.int32)
     work[0] = 0
     out = (0, tokens, parents, probs, sources, scratch_views(work.ctypes.data))
-    n, match = _draft_row(context, row, limit, out)
+    n, match = _draft_row(context, row, limit, floor, out)
     return n + 0 * work[0], match
 
 

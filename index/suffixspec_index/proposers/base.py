@@ -32,6 +32,9 @@ class Proposer(ABC):
     """What the verification engine, the replay and the service call. See the module docstring."""
 
     name: ClassVar[str]
+    takes_min_prob: ClassVar[bool] = False
+    """Whether :meth:`propose_batch` takes ``min_prob``: the least probability of a draft token, below
+    which nothing need be drafted."""
 
     @abstractmethod
     def begin(

@@ -34,6 +34,7 @@ class SuffixProposer(Proposer):
     """
 
     name: ClassVar[str] = "suffix"
+    takes_min_prob: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -88,10 +89,13 @@ class SuffixProposer(Proposer):
         self,
         requests: Sequence[RequestHandle],
         limits: Sequence[int] | NDArray[np.int32] | None = None,
+        *,
+        min_prob: float | None = None,
     ) -> DraftBatch:
-        """Draft for many requests in one kernel call."""
+        """Draft for many requests in one kernel call; ``min_prob`` as for
+        :meth:`suffixspec_index.index.SuffixIndex.propose_batch`."""
         checked = None if limits is None else as_limits(limits, len(requests))
-        return self.index.propose_batch(requests, checked)
+        return self.index.propose_batch(requests, checked, min_prob=min_prob)
 
     def set_step_costs(self, costs: ArrayLike | None) -> None:
         """Let the size of drafts follow from the cost of verifying them; see
