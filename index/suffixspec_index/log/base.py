@@ -68,9 +68,9 @@ class Record:
         kind: see :class:`RecordKind`.
         origin: who published it: a random number below 2**63 that a replica draws at each start.
         number: counts the origin's records upwards; gaps are fine. ``(origin, number)`` names a
-            record, however often it was sent.
-        sequence: names the sequence among the origin's; all chunks of one share it. Below 2**63.
-        time: seconds since the epoch when it was said.
+            record, however often it was sent. Below 2**61, as are sequence and offset.
+        sequence: names the sequence among the origin's; all chunks of one share it.
+        time: seconds since the epoch when it was said; kept to the microsecond.
         tokens: ``(n,)`` int32 ids, at most :data:`MAX_RECORD_TOKENS`; empty for marks.
         offset: of a chunk: how many tokens of its sequence come before it.
         final: no chunk of this sequence will follow.
@@ -102,10 +102,10 @@ class Record:
         Raises:
             InputError: a field is out of range. TokenError: an id is wrong.
         """
-        for name in ("origin", "number", "sequence", "offset"):
+        for name, bits in (("origin", 63), ("number", 61), ("sequence", 61), ("offset", 61)):
             value = getattr(self, name)
-            if not isinstance(value, int) or not 0 <= value < 1 << 63:
-                raise InputError(f"{name}: must be an integer from 0 to 2**63 - 1, got {value!r}")
+            if not isinstance(value, int) or not 0 <= value < 1 << bits:
+                raise InputError(f"{name}: must be an integer of {bits} bits, got {value!r}")
         if not math.isfinite(self.time) or math.isnan(self.before):
             raise InputError(f"time, before: must be times, got {self.time!r}, {self.before!r}")
         if len(self.tokens) > MAX_RECORD_TOKENS:
