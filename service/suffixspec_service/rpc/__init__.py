@@ -1,0 +1,1 @@
+"""gRPC: the drafting service for other engines, and generation. ``proto/`` is the contract."""
