@@ -9,6 +9,7 @@ One thread of the engine's own runs the model; callers wait for it, blocking
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -164,8 +165,9 @@ class Engine:
         max_draft: int | None = None,
         proposer: Proposer | None = None,
         grammar: GrammarSpec | GrammarMatcher | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> RequestStream:
-        """Continue a prompt; to be called, and its stream read, within an event loop.
+        """Continue a prompt; its stream is to be read within an event loop.
 
         Args:
             prompt: a text or ``(n,)`` token ids.
@@ -179,6 +181,8 @@ class Engine:
             proposer: who drafts for it, instead of the engine's proposer.
             grammar: what the output must obey: JSON that fits a schema, a regular expression, a
                 choice or a context-free grammar.
+            loop: where the stream is read, if this is called in another thread (the engine may be
+                taking in a long prompt, and the call waits for that); ``None``: the running one.
 
         Raises:
             InputError: the prompt is empty, too long or holds ids that do not exist, or a text is
@@ -186,7 +190,7 @@ class Engine:
             ConfigError: the sampling parameters name tokens that do not exist.
             CapacityError: the queue is full, or the request could never fit in the cache.
         """
-        stream = RequestStream(self._cancel)
+        stream = RequestStream(self._cancel, loop)
         request = self._request(
             prompt,
             sampling or SamplingParams(),

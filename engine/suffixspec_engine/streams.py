@@ -15,10 +15,18 @@ class RequestStream:
 
     ``async for event in stream`` ends after the event that carries the finish reason. Leaving an
     ``async with stream`` block early, or cancelling the task that waits, cancels the request.
+
+    Args:
+        cancel: ends a request.
+        loop: the event loop it is read in; ``None``: the running one.
     """
 
-    def __init__(self, cancel: Callable[[Request], None]) -> None:
-        self._loop = asyncio.get_running_loop()
+    def __init__(
+        self,
+        cancel: Callable[[Request], None],
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._loop = loop or asyncio.get_running_loop()
         self._events: asyncio.Queue[StepEvent] = asyncio.Queue()
         self._cancel = cancel
         self._request: Request | None = None

@@ -9,7 +9,8 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -19,13 +20,17 @@ from suffixspec_service.admission import Admission
 from suffixspec_service.callers import Callers
 from suffixspec_service.config import ServiceConfig
 from suffixspec_service.monitor import Monitor, MonitorConfig
+from suffixspec_service.prompts import PromptBuilder
 from suffixspec_service.sessions import SessionTable
 from suffixspec_service.spaces import ModelIdentity, Share, Spaces
 
 if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
+    from suffixspec_engine.streams import RequestStream
 
 _EXPIRE_EVERY_S = 30.0
+_POOL_THREADS = 8  # most of them wait: for an index's lock, or the engine's
+T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
 
@@ -40,12 +45,14 @@ class Runtime:
         monitor: counts requests; ``None``: one with ``monitor_config``.
         monitor_config: see there.
         share: shares what namespaces learn with other processes; see :data:`~.spaces.Share`.
+        chat_template: used instead of the one that the model's tokenizer has.
 
     Raises:
         ConfigError: public without keys, a keys file that cannot be read, and the like.
 
     Attributes:
         callers, admission, spaces, sessions, monitor: as their classes say.
+        prompts: renders conversations; ``None`` without an engine.
         index_pool: threads for index work that may take longer than a millisecond.
         started_at: seconds since 1970.
         ready: everything is warm, and requests are taken.
@@ -62,6 +69,7 @@ class Runtime:
         monitor: Monitor | None = None,
         monitor_config: MonitorConfig | None = None,
         share: Share | None = None,
+        chat_template: str | None = None,
     ) -> None:
         config.check_exposure()
         self.config = config
@@ -80,11 +88,15 @@ class Runtime:
         self.sessions = SessionTable(
             config.max_sessions, config.session_idle_seconds, ended=self._session_ended
         )
-        self.index_pool = ThreadPoolExecutor(4, thread_name_prefix="suffixspec-index")
+        self.prompts = (
+            PromptBuilder(engine.model.tokenizer, chat_template) if engine is not None else None
+        )
+        self.index_pool = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="suffixspec-index")
         self.started_at = time.time()
         self.ready = False
         self.draining = False
         self._background: list[asyncio.Task[None]] = []
+        self._kept: set[asyncio.Task[None]] = set()
 
     async def start(self, progress: Callable[[str], None] | None = None) -> None:
         """Make everything warm, then be ready.
@@ -125,8 +137,24 @@ class Runtime:
         self._background.clear()
         if self.engine is not None:
             await asyncio.to_thread(self.engine.close)
+        await asyncio.gather(*self._kept, return_exceptions=True)
         self.index_pool.shutdown(wait=True, cancel_futures=True)
         _log.info("closed")
+
+    async def in_pool(self, call: Callable[..., T], *args: object) -> T:
+        """``call(*args)`` in a thread of ``index_pool``: for what may wait for a lock or take
+        longer than a millisecond."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.index_pool, partial(call, *args))
+
+    def cancel(self, stream: RequestStream) -> None:
+        """End a request of the engine, without waiting for the engine's lock."""
+        self.index_pool.submit(stream.cancel)
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """Hold a task until it is done; :meth:`close` waits for it."""
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
 
     def _warm_up(self, progress: Callable[[str], None] | None) -> None:
         from suffixspec_index.warm_up import warm_up
