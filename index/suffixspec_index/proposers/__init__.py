@@ -24,6 +24,7 @@ _BUILT_IN: dict[str, tuple[str, str]] = {
     "suffix": ("suffixspec_index.proposers.suffix", "SuffixProposer"),
     "ngram": ("suffixspec_index.proposers.ngram", "NgramProposer"),
     "prediction": ("suffixspec_index.proposers.prediction", "PredictionProposer"),
+    "hybrid": ("suffixspec_index.proposers.hybrid", "create_hybrid"),
     "none": ("suffixspec_index.proposers.null", "NullProposer"),
 }
 _registered: dict[str, ProposerFactory] = {}
@@ -70,10 +71,10 @@ def create_proposer(
         TokenError: a forbidden id is not an integer or is negative.
     """
     factory = _factory(config)
-    if config.dynamic and config.method != "suffix":
+    if config.dynamic and config.method not in ("suffix", "hybrid"):
         raise ConfigError(
             f"dynamic: method {config.method!r} cannot choose its depth by cost; leave it out, or "
-            "use method 'suffix'"
+            "use method 'suffix' or 'hybrid'"
         )
     return factory(
         config,
