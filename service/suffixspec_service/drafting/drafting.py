@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from suffixspec_index.draft import DraftBatch
+import numpy as np
+
+from suffixspec_index.draft import Draft, DraftBatch, Source
 from suffixspec_index.errors import ConfigError, InputError, UnavailableError
 from suffixspec_index.tokens import as_token_array
 from suffixspec_service.callers import Tenant
-from suffixspec_service.drafting.acceptance import Acceptance
+from suffixspec_service.drafting.acceptance import Acceptance, AcceptanceLedger, as_paths
 from suffixspec_service.drafting.checks import check_name, check_once, check_rows, identity_of
 from suffixspec_service.drafting.config import DraftingConfig
 from suffixspec_service.drafting.leases import Lease, LeaseTable, unknown_lease
@@ -225,6 +227,16 @@ class Drafting:
         )
 
     # -- running -------------------------------------------------------------------------------
+
+    def warm_up(self) -> None:
+        """Make sure that no later call waits for a compiler. The index has its own
+        :func:`~suffixspec_index.warm_up.warm_up`."""
+        ledger = AcceptanceLedger()
+        rows = np.array([ledger.open(1)], np.int64)
+        batch = DraftBatch.of([Draft.path([1], source=Source.GLOBAL)])
+        ledger.drafted(rows, as_paths(batch))
+        ledger.advanced(rows, batch.token_ids, batch.offsets)
+        ledger.close(int(rows[0]))
 
     def may_stall(self, tenant: Tenant, name: str, rows: int) -> bool:
         """Whether a step of so many rows could wait for somebody or take milliseconds; O(1)."""
