@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,17 +24,19 @@ class FakeModel:
         self.reply = reply
         self.prompts: list[Ids] = []
         self.released: list[str] = []
-        self.batches: list[int] = []
+        self.closed = False
+        self._lock = threading.Lock()
 
-    def generate(
-        self, prompts: Sequence[Ids], *, keys: Sequence[str], max_new_tokens: int
-    ) -> list[Ids]:
-        assert len(set(keys)) == len(keys) == len(prompts)
-        self.batches.append(len(prompts))
-        self.prompts.extend(prompts)
+    def generate(self, prompt: Ids, *, key: str, max_new_tokens: int) -> Ids:
+        assert key
+        with self._lock:  # Jinja's and the tokenizer's caches are not this test's business
+            self.prompts.append(prompt)
+            said = self.tokenizer.encode(self.reply(self.tokenizer.decode(prompt)))
         end = np.array([self.tokenizer.eos_token_ids[-1]], np.int32)
-        said = (self.tokenizer.encode(self.reply(self.tokenizer.decode(p))) for p in prompts)
-        return [np.concatenate([ids, end])[:max_new_tokens] for ids in said]
+        return np.concatenate([said, end])[:max_new_tokens]
 
     def release(self, key: str) -> None:
         self.released.append(key)
+
+    def close(self) -> None:
+        self.closed = True

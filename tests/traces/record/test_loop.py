@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,12 +9,20 @@ import pytest
 
 from suffixspec_index.errors import ConfigError
 from suffixspec_traces.model import Session
-from suffixspec_traces.record import WORKLOADS, Recorder, coding, make_tasks, write_sessions
+from suffixspec_traces.record import (
+    WORKLOADS,
+    Recorder,
+    RecordingJournal,
+    coding,
+    make_tasks,
+    session_record,
+    write_sessions,
+)
 from suffixspec_traces.record.coding import Project
 from suffixspec_traces.record.loop import choose_call, forced_start, split_calls
 from suffixspec_traces.render import ChatRenderer
 from suffixspec_traces.tokenizers import TraceTokenizer
-from tests.traces.record.fake_model import FakeModel
+from tests.traces.record.fake_model import FakeModel, Ids
 
 
 def copy_arguments(prompt: str) -> str:
@@ -68,10 +77,33 @@ class TestEveryWorkload:
             results = [m for m in session.messages if m.role == "tool"][-4:]
             assert all(m.tool_call_id == f"script_{i}" for i, m in enumerate(results))
 
-    def test_all_sessions_advance_together(self, tiny: TraceTokenizer, workload: str) -> None:
-        sessions, model = record(tiny, workload)
-        assert model.batches == [3] * 8
-        assert sorted(model.released) == sorted(s.id for s in sessions)
+    def test_sessions_are_under_way_together(self, tiny: TraceTokenizer, workload: str) -> None:
+        """No first message is written before all three have been asked for."""
+        together = threading.Barrier(3)
+        model = FakeModel(tiny, copy_arguments)
+        generate, met = model.generate, threading.local()
+
+        def waiting(prompt: Ids, *, key: str, max_new_tokens: int) -> Ids:
+            if not hasattr(met, "once"):
+                met.once = together.wait(timeout=30)
+            return generate(prompt, key=key, max_new_tokens=max_new_tokens)
+
+        model.generate = waiting  # type: ignore[method-assign]
+        recorder = Recorder(model, ChatRenderer(tiny), max_context=100_000, clock=lambda: 100.0)
+        ended: list[str] = []
+        counts: list[tuple[int, int]] = []
+        sessions = recorder.record(
+            make_tasks(workload, 3, seed=1),
+            concurrency=3,
+            done=lambda session: ended.append(session.id),
+            progress=lambda *told: counts.append(told),
+        )
+        assert sorted(model.released) == sorted(ended) == sorted(s.id for s in sessions)
+        assert [s.id for s in sessions] == [t.id for t in make_tasks(workload, 3, seed=1)]
+        written = [m.token_ids for s in sessions for m in s.messages if m.token_ids is not None]
+        assert counts[-1] == (3, sum(map(len, written)))
+        alone, _ = record(tiny, workload, max_new_tokens=192)
+        assert [session_record(s) for s in sessions] == [session_record(s) for s in alone]
 
     def test_long_sessions_end_early(self, tiny: TraceTokenizer, workload: str) -> None:
         full, _ = record(tiny, workload)
@@ -161,8 +193,9 @@ def test_environments_are_closed_where_the_model_fails(
 
     monkeypatch.setattr(model, "generate", broken)
     with pytest.raises(RuntimeError, match="out of memory"):
-        Recorder(model, ChatRenderer(tiny), max_context=10_000).record(tasks)
-    assert len(made) == 2
+        Recorder(model, ChatRenderer(tiny), max_context=10_000).record(tasks, concurrency=2)
+    assert model.closed
+    assert made
     assert not any(project.root.exists() for project in made)
 
 
@@ -172,7 +205,37 @@ def test_wrong_limits(tiny: TraceTokenizer) -> None:
         Recorder(model, renderer, max_new_tokens=0)
     with pytest.raises(ConfigError, match="max_context is 100"):
         Recorder(model, renderer, max_new_tokens=100, max_context=100)
+    with pytest.raises(ConfigError, match="concurrency is 0"):
+        Recorder(model, renderer).record(make_tasks("sql", 1), concurrency=0)
     with pytest.raises(ConfigError, match="workload 'chess' does not exist"):
         make_tasks("chess", 1)
     with pytest.raises(ConfigError, match="sessions is 0"):
         make_tasks("sql", 0)
+
+
+class TestJournal:
+    def test_a_killed_recording_goes_on(self, tmp_path: Path) -> None:
+        path = tmp_path / "new" / "journal"
+        first = RecordingJournal(path, {"seed": 1})
+        assert not path.parent.exists()
+        first.add({"id": "a", "messages": [1]})
+        first.add({"id": "b", "messages": []})
+        first.close()
+        with path.open("ab") as file:
+            file.write(b'{"id":"c","mess')  # killed while it wrote
+        second = RecordingJournal(path, {"seed": 1})
+        assert list(second.records) == ["a", "b"]
+        second.add({"id": "c", "messages": [3]})
+        second.close()
+        third = RecordingJournal(path, {"seed": 1})
+        assert [r["messages"] for r in third.records.values()] == [[1], [], [3]]
+        third.remove()
+        assert not path.exists()
+
+    @pytest.mark.parametrize("text", [b"", b"something else\n", b'{"recording":{"seed":2}}\n'])
+    def test_another_recording_is_refused(self, tmp_path: Path, text: bytes) -> None:
+        path = tmp_path / "journal"
+        path.write_bytes(text)
+        with pytest.raises(ConfigError, match="made with other settings"):
+            RecordingJournal(path, {"seed": 1})
+        assert path.read_bytes() == text

@@ -5,8 +5,9 @@ from __future__ import annotations
 from suffixspec_index.errors import ConfigError
 from suffixspec_traces.record import coding, sql, support
 from suffixspec_traces.record.base import Environment, Step, Task, TaskMaker, TextModel, ToolFailure
+from suffixspec_traces.record.journal import RecordingJournal
 from suffixspec_traces.record.loop import Recorder
-from suffixspec_traces.record.writer import session_record, write_sessions
+from suffixspec_traces.record.writer import session_record, write_records, write_sessions
 
 WORKLOADS: dict[str, TaskMaker] = {
     "coding": coding.make_task,
@@ -18,6 +19,7 @@ __all__ = [
     "WORKLOADS",
     "Environment",
     "Recorder",
+    "RecordingJournal",
     "Step",
     "Task",
     "TaskMaker",
@@ -25,6 +27,7 @@ __all__ = [
     "ToolFailure",
     "make_tasks",
     "session_record",
+    "write_records",
     "write_sessions",
 ]
 

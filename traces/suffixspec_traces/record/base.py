@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -27,19 +27,19 @@ class TextModel(Protocol):
         """How it generates (temperature, seed …), written into the recording."""
 
     def generate(
-        self,
-        prompts: Sequence[NDArray[np.int32]],
-        *,
-        keys: Sequence[str],
-        max_new_tokens: int,
-    ) -> list[NDArray[np.int32]]:
-        """One output per prompt, ``(n,)`` int32, its end-of-turn token included where it ended.
+        self, prompt: NDArray[np.int32], *, key: str, max_new_tokens: int
+    ) -> NDArray[np.int32]:
+        """What the model says after ``prompt``: ``(n,)`` int32, its end-of-turn token included
+        where it ended. Called by many threads at once, one per session.
 
-        ``keys`` names each prompt's session, so that a model can keep what it computed for it.
+        ``key`` names the session, so that a model can keep what it computed for it.
         """
 
     def release(self, key: str) -> None:
         """The session is over; what was kept for it can go."""
+
+    def close(self) -> None:
+        """Nothing more is wanted: what is being generated ends with an error at once."""
 
 
 class ToolFailure(Exception):  # noqa: N818  (it is handed to the model as a result, not raised on)

@@ -1,14 +1,17 @@
 """The recording loop: scripted users and real tools around a model that generates.
 
-All sessions of a batch advance together, so that the model generates for all of them at once.
+Every session under way has a thread of its own, which runs its tools and waits for the model; so
+the model always has as many messages to write at once as there are sessions under way.
 """
 
 from __future__ import annotations
 
 import json
+import queue
 import re
 import time
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,7 +45,6 @@ class _Live:
     task: Task
     script: Generator[str, str, None]
     messages: list[Message]
-    environment: Environment
     prefix: str = ""  # what the next output is forced to start with
 
     def session(self, model: str) -> Session:
@@ -89,48 +91,74 @@ class Recorder:
         self.max_context = max_context
         self.clock = clock
 
-    def record(self, tasks: Sequence[Task], *, progress: Progress | None = None) -> list[Session]:
-        """Play all tasks to their end, together; sessions in the order of the tasks.
+    def record(
+        self,
+        tasks: Sequence[Task],
+        *,
+        concurrency: int = 1,
+        done: Callable[[Session], None] | None = None,
+        progress: Progress | None = None,
+    ) -> list[Session]:
+        """Play all tasks to their end; sessions in the order of the tasks.
 
-        Environments are closed, also where recording fails. ``progress`` is told after every round
-        how many sessions are done and how many tokens were generated.
+        Environments are closed, also where recording fails; the model is closed then too.
+
+        Args:
+            tasks: what to play.
+            concurrency: sessions under way at once.
+            done: given every session when it is over, in this thread, in the order of ending.
+            progress: told after every message how many sessions are done and how many tokens were
+                generated, in this thread.
+
+        Raises:
+            ConfigError: ``concurrency`` is below 1.
         """
-        lives: list[_Live] = []
-        tokens = 0
-        try:
-            lives += [self._begin(task) for task in tasks]
-            waiting = [live for live in lives if self._advance(live, None)]
-            while waiting:
-                asked = [(live, self._prompt(live)) for live in waiting]
-                fitting = [
-                    (live, prompt)
-                    for live, prompt in asked
-                    if len(prompt) + self.max_new_tokens <= self.max_context
-                ]
-                outputs = self.model.generate(
-                    [prompt for _, prompt in fitting],
-                    keys=[live.task.id for live, _ in fitting],
-                    max_new_tokens=self.max_new_tokens,
-                )
-                waiting = []
-                for (live, prompt), output in zip(fitting, outputs, strict=True):
-                    text = self._say(live, prompt, output)
-                    tokens += len(output)
-                    if self._advance(live, text):
-                        waiting.append(live)
+        if concurrency < 1:
+            raise ConfigError(f"concurrency is {concurrency}; it must be at least 1")
+        said: queue.SimpleQueue[int | Future[Session]] = queue.SimpleQueue()
+        ended, tokens = 0, 0
+        with ThreadPoolExecutor(concurrency, thread_name_prefix="suffixspec-record") as pool:
+            futures = [pool.submit(self._session, task, said.put) for task in tasks]
+            for future in futures:
+                future.add_done_callback(said.put)
+            try:
+                while ended < len(futures):
+                    event = said.get()
+                    if isinstance(event, int):
+                        tokens += event
                     else:
-                        self.model.release(live.task.id)
-                if progress is not None:
-                    progress(len(lives) - len(waiting), tokens)
-        finally:
-            for live in lives:
-                live.environment.close()
-        return [_ending_with_the_model(live.session(self.model.name)) for live in lives]
+                        ended += 1
+                        session = event.result()
+                        if done is not None:
+                            done(session)
+                    if progress is not None:
+                        progress(ended, tokens)
+            except BaseException:
+                self.model.close()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+        return [future.result() for future in futures]
 
-    def _begin(self, task: Task) -> _Live:
-        messages: list[Message] = []
+    def _session(self, task: Task, said: Callable[[int], None]) -> Session:
+        """Play one task to its end, in a thread of its own; ``said``: tokens of a message."""
         environment = task.open_environment()
-        return _Live(task, self._play(task, environment, messages), messages, environment)
+        try:
+            messages: list[Message] = []
+            live = _Live(task, self._play(task, environment, messages), messages)
+            text: str | None = None
+            while self._advance(live, text):
+                prompt = self._prompt(live)
+                if len(prompt) + self.max_new_tokens > self.max_context:
+                    break
+                output = self.model.generate(
+                    prompt, key=task.id, max_new_tokens=self.max_new_tokens
+                )
+                text = self._say(live, prompt, output)
+                said(len(output))
+            self.model.release(task.id)
+            return _ending_with_the_model(live.session(self.model.name))
+        finally:
+            environment.close()
 
     def _advance(self, live: _Live, text: str | None) -> bool:
         """Let the script go on; whether it wants the model to speak again."""

@@ -60,11 +60,16 @@ def write_sessions(
 
     The same sessions give the same bytes. Returns how many sessions were written.
     """
+    return write_records(path, (session_record(session, extra) for session in sessions))
+
+
+def write_records(path: Path, records: Iterable[Mapping[str, object]]) -> int:
+    """As :func:`write_sessions`, for what :func:`session_record` made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     count = 0
     with _writing(path) as file:
-        for session in sessions:
-            file.write(orjson.dumps(session_record(session, extra)) + b"\n")
+        for record in records:
+            file.write(orjson.dumps(record) + b"\n")
             count += 1
     return count
 
