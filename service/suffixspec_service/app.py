@@ -6,7 +6,9 @@ import importlib.metadata
 
 from fastapi import FastAPI
 
-from suffixspec_service.api import operations, problems
+from suffixspec_service.api import models, operations, problems
+from suffixspec_service.jobs import routes as jobs_routes
+from suffixspec_service.monitor import routes as monitor_routes
 from suffixspec_service.runtime import Runtime
 
 
@@ -22,4 +24,11 @@ def create_app(runtime: Runtime) -> FastAPI:
     app.state.runtime = runtime
     problems.install(app)
     app.include_router(operations.router)
+    app.include_router(monitor_routes.router)
+    app.include_router(jobs_routes.router)
+    app.include_router(models.router)
+    if runtime.engine is not None:
+        from suffixspec_service.api import chat  # loads torch, which drafting alone does not need
+
+        app.include_router(chat.router)
     return app

@@ -18,17 +18,21 @@ from suffixspec_index.namespaces import NamespaceKey
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_service.admission import Admission
 from suffixspec_service.callers import Callers
-from suffixspec_service.config import ServiceConfig
+from suffixspec_service.config import ServiceConfig, is_loopback
+from suffixspec_service.drafting import Drafting, DraftingConfig
+from suffixspec_service.jobs import Jobs, JobsConfig
 from suffixspec_service.monitor import Monitor, MonitorConfig
-from suffixspec_service.prompts import PromptBuilder
+from suffixspec_service.monitor.runtime_probe import RuntimeProbe
 from suffixspec_service.sessions import SessionTable
 from suffixspec_service.spaces import ModelIdentity, Share, Spaces
 
 if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
     from suffixspec_engine.streams import RequestStream
+    from suffixspec_service.prompts import PromptBuilder
 
 _EXPIRE_EVERY_S = 30.0
+_LEASES_EVERY_S = 1.0
 _POOL_THREADS = 8  # most of them wait: for an index's lock, or the engine's
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -43,15 +47,17 @@ class Runtime:
         speculative: what is proposed.
         model_name: what requests call the engine's model; ``None``: its own name.
         monitor: counts requests; ``None``: one with ``monitor_config``.
-        monitor_config: see there.
+        monitor_config: see there; ``None``: text is kept on loopback without keys only.
+        jobs_config: how much replay and tuning jobs may use.
         share: shares what namespaces learn with other processes; see :data:`~.spaces.Share`.
+        drafting_config: bounds of drafting for other engines.
         chat_template: used instead of the one that the model's tokenizer has.
 
     Raises:
         ConfigError: public without keys, a keys file that cannot be read, and the like.
 
     Attributes:
-        callers, admission, spaces, sessions, monitor: as their classes say.
+        callers, admission, spaces, sessions, monitor, jobs, drafting: as their classes say.
         prompts: renders conversations; ``None`` without an engine.
         index_pool: threads for index work that may take longer than a millisecond.
         started_at: seconds since 1970.
@@ -68,15 +74,21 @@ class Runtime:
         model_name: str | None = None,
         monitor: Monitor | None = None,
         monitor_config: MonitorConfig | None = None,
+        jobs_config: JobsConfig | None = None,
         share: Share | None = None,
         chat_template: str | None = None,
+        drafting_config: DraftingConfig | None = None,
     ) -> None:
         config.check_exposure()
         self.config = config
         self.engine = engine
         self.callers = Callers.of(config)
         self.admission = Admission()
+        if monitor_config is None:
+            private = not config.has_keys and is_loopback(config.host)
+            monitor_config = MonitorConfig(keep_text=private)
         self.monitor = monitor or Monitor(monitor_config)
+        self.jobs = Jobs(jobs_config)
         self.model = ModelIdentity.of(engine.model, model_name) if engine is not None else None
         self.spaces = Spaces(
             speculative or SpeculativeConfig(),
@@ -88,10 +100,14 @@ class Runtime:
         self.sessions = SessionTable(
             config.max_sessions, config.session_idle_seconds, ended=self._session_ended
         )
-        self.prompts = (
-            PromptBuilder(engine.model.tokenizer, chat_template) if engine is not None else None
-        )
+        self.prompts = _prompt_builder(engine, chat_template)
         self.index_pool = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="suffixspec-index")
+        self.drafting = Drafting(
+            self.spaces,
+            drafting_config,
+            observe=self.monitor.observe,
+            observe_propose=self.monitor.observe_propose,
+        )
         self.started_at = time.time()
         self.ready = False
         self.draining = False
@@ -106,6 +122,9 @@ class Runtime:
         """
         await asyncio.to_thread(self._warm_up, progress)
         self._background.append(asyncio.create_task(self._expire_sessions()))
+        self._background.append(asyncio.create_task(self._expire_leases()))
+        self.monitor.watch(RuntimeProbe(self))
+        self.monitor.start()
         self.ready = True
         _log.info("ready", model=self.model.name if self.model else None)
 
@@ -121,6 +140,7 @@ class Runtime:
         self.draining = True
         self.ready = False
         self.admission.stop()
+        self.drafting.stop()
         most = self.config.drain_seconds if seconds is None else seconds
         end = time.monotonic() + most
         _log.info("draining", running=self.admission.running, seconds=most)
@@ -135,6 +155,9 @@ class Runtime:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
         self._background.clear()
+        await asyncio.to_thread(self.drafting.close_all)
+        await self.jobs.close()
+        await self.monitor.stop()
         if self.engine is not None:
             await asyncio.to_thread(self.engine.close)
         await asyncio.gather(*self._kept, return_exceptions=True)
@@ -160,11 +183,17 @@ class Runtime:
         from suffixspec_index.warm_up import warm_up
 
         warm_up(progress)
+        self.drafting.warm_up()
 
     async def _expire_sessions(self) -> None:
         while True:
             await asyncio.sleep(min(_EXPIRE_EVERY_S, self.config.session_idle_seconds))
             await asyncio.to_thread(self.sessions.expire)
+
+    async def _expire_leases(self) -> None:
+        while True:
+            await asyncio.sleep(min(_LEASES_EVERY_S, self.drafting.config.lease_seconds))
+            await self.in_pool(self.drafting.expire)
 
     def _session_ended(self, key: NamespaceKey, name: str) -> None:
         self.index_pool.submit(self._forget_session, key, name)
@@ -177,3 +206,11 @@ class Runtime:
             if space.key == key:
                 for proposer in (space.proposer, space.predictive):
                     self.engine.end_session(name, namespace=key.digest, proposer=proposer)
+
+
+def _prompt_builder(engine: Engine | None, chat_template: str | None) -> PromptBuilder | None:
+    if engine is None:
+        return None  # and torch is never loaded
+    from suffixspec_service.prompts import PromptBuilder
+
+    return PromptBuilder(engine.model.tokenizer, chat_template)
