@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -25,6 +26,18 @@ from suffixspec_index.errors import (
     UnavailableError,
 )
 
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    400: {"description": "The request is wrong; the error names the field."},
+    401: {"description": "No valid API key."},
+    403: {"description": "Not for this caller."},
+    404: {"description": "Something is named that does not exist."},
+    413: {"description": "The body is too large."},
+    429: {"description": "A limit of the caller is reached; Retry-After says when to come again."},
+    500: {"description": "The generation failed."},
+    503: {"description": "The service is full, starts or stops; see Retry-After."},
+}
+"""What routes that generate may answer beside 200, for the OpenAPI document."""
+
 _FIELD = re.compile(r"[a-z][a-zA-Z0-9_.\[\]]*(?=: )")
 _STATUS: tuple[tuple[type[SuffixSpecError], int, str, str | None], ...] = (
     (AuthenticationError, 401, "authentication_error", "invalid_api_key"),
@@ -37,6 +50,13 @@ _STATUS: tuple[tuple[type[SuffixSpecError], int, str, str | None], ...] = (
     (InputError, 400, "invalid_request_error", None),
     (ConfigError, 400, "invalid_request_error", None),
 )
+_NAME = re.compile(r"[a-z][a-z_]*(?!\S)")
+_REMEDIES = {
+    "functions": "; 'tools' has replaced it",
+    "function_call": "; 'tool_choice' has replaced it",
+    "store": "; nothing is stored here",
+    "include_obfuscation": "; start the service with --stream-cadence-ms for that",
+}
 _log = structlog.get_logger(__name__)
 
 
@@ -100,6 +120,15 @@ def response(error: Exception) -> JSONResponse:
     return JSONResponse(content, status_code=status, headers=headers)
 
 
+def in_stream(error: Exception) -> dict[str, Any]:
+    """An error as the last event of a stream; what was not expected is logged."""
+    status, content, _ = describe(error)
+    if not isinstance(error, SuffixSpecError):
+        _log.error("stream failed", exc_info=error)
+    content["error"]["status"] = status
+    return content
+
+
 async def _on_own(request: Request, error: Exception) -> JSONResponse:
     return response(error)
 
@@ -124,16 +153,36 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_validation(request: Request, error: Exception) -> JSONResponse:
+    """The first problem, in one line that names the field."""
     assert isinstance(error, RequestValidationError)
-    problem = error.errors()[0]
-    place = [part for part in problem["loc"] if part not in ("body", "query", "path", "header")]
-    param = ".".join(str(part) for part in place) or None
+    problem = _deepest(error.errors())
     if problem["type"] == "json_invalid":
         reason = problem.get("ctx", {}).get("error", "")
-        return JSONResponse(
-            body(f"the body is not valid JSON: {reason}", "invalid_request_error"),
-            status_code=400,
-        )
-    text = problem["msg"].removeprefix("Value error, ")
-    message = f"{param}: {text}" if param else text
+        text = f"the body is not valid JSON: {reason}"
+        return JSONResponse(body(text, "invalid_request_error"), status_code=400)
+    param = ".".join(_place(problem)) or None
+    message = f"{param}: {_explained(problem)}" if param else _explained(problem)
     return JSONResponse(body(message, "invalid_request_error", param=param), status_code=400)
+
+
+def _place(problem: Mapping[str, Any]) -> list[str]:
+    """The field, without the names that pydantic gives to the members of a union."""
+    parts = [part for part in problem["loc"][1:] if isinstance(part, int) or _NAME.match(part)]
+    return [str(part) for part in parts]
+
+
+def _deepest(problems: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """Where a value may be one of several things, the thing it comes closest to."""
+    return max(problems, key=lambda problem: len(problem["loc"]))
+
+
+def _explained(problem: Mapping[str, Any]) -> str:
+    name = str(problem["loc"][-1]) if problem["loc"] else ""
+    if problem["type"] == "extra_forbidden":
+        return "unknown field; leave it out"
+    if problem["type"] == "none_required" or (problem["type"] == "literal_error"):
+        hint = _REMEDIES.get(name, "")
+        allowed = problem.get("ctx", {}).get("expected", "null")
+        return f"{problem['input']!r:.100} is not supported; use {allowed}{hint}"
+    text = str(problem["msg"]).removeprefix("Value error, ")
+    return text[:1].lower() + text[1:]
