@@ -7,6 +7,8 @@ import importlib.metadata
 from fastapi import FastAPI
 
 from suffixspec_service.api import models, operations, problems
+from suffixspec_service.api.limits import AccessLog, BodyLimit
+from suffixspec_service.dashboard import routes as dashboard_routes
 from suffixspec_service.jobs import routes as jobs_routes
 from suffixspec_service.monitor import routes as monitor_routes
 from suffixspec_service.runtime import Runtime
@@ -24,11 +26,15 @@ def create_app(runtime: Runtime) -> FastAPI:
     app.state.runtime = runtime
     problems.install(app)
     app.include_router(operations.router)
-    app.include_router(monitor_routes.router)
-    app.include_router(jobs_routes.router)
     app.include_router(models.router)
-    if runtime.engine is not None:
-        from suffixspec_service.api import chat  # loads torch, which drafting alone does not need
+    if runtime.engine is not None:  # their imports load torch, which drafting does not need
+        from suffixspec_service.api import chat, completions
 
         app.include_router(chat.router)
+        app.include_router(completions.router)
+    app.include_router(monitor_routes.router)
+    app.include_router(jobs_routes.router)
+    app.include_router(dashboard_routes.router)
+    app.add_middleware(BodyLimit, most=runtime.config.max_body_bytes)
+    app.add_middleware(AccessLog)
     return app

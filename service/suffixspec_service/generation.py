@@ -25,6 +25,7 @@ from suffixspec_index.errors import ConfigError
 from suffixspec_service.callers import Tenant
 from suffixspec_service.monitor import Piece, RequestRecord
 from suffixspec_service.spaces import Space
+from suffixspec_service.tracing import record_span
 
 if TYPE_CHECKING:
     from suffixspec_engine.grammar import GrammarSpec
@@ -243,6 +244,7 @@ class Generation:
             gaps_s=tuple(choice.gaps[1:]),
         )
         self._runtime.monitor.observe(record)
+        record_span(record)
         _log.info(
             "generated",
             api=record.api,

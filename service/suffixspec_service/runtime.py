@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from suffixspec_engine.streams import RequestStream
     from suffixspec_service.prompts import PromptBuilder
 
-_EXPIRE_EVERY_S = 30.0
+_EXPIRE_EVERY_S = 5.0
 _LEASES_EVERY_S = 1.0
 _POOL_THREADS = 8  # most of them wait: for an index's lock, or the engine's
 T = TypeVar("T")
@@ -151,6 +151,8 @@ class Runtime:
     async def close(self) -> None:
         """End what still runs and free everything. May be called twice."""
         self.ready = False
+        self.admission.stop()
+        self.drafting.stop()
         for task in self._background:
             task.cancel()
         await asyncio.gather(*self._background, return_exceptions=True)
@@ -160,7 +162,7 @@ class Runtime:
         await self.monitor.stop()
         if self.engine is not None:
             await asyncio.to_thread(self.engine.close)
-        await asyncio.gather(*self._kept, return_exceptions=True)
+        await asyncio.gather(*list(self._kept), return_exceptions=True)
         self.index_pool.shutdown(wait=True, cancel_futures=True)
         _log.info("closed")
 
@@ -184,11 +186,26 @@ class Runtime:
 
         warm_up(progress)
         self.drafting.warm_up()
+        if self.engine is not None:
+            if progress is not None:
+                progress("warming the model up")
+            self._generate_once(self.engine)
+
+    def _generate_once(self, engine: Engine) -> None:
+        """The first generation and the first grammar take longer than others."""
+        from suffixspec_engine.grammar import GrammarSpec
+        from suffixspec_engine.sampling import SamplingParams
+
+        spec = GrammarSpec.choice(["yes"]) if engine.model.tokenizer is not None else None
+        prompt = [token for token in range(8) if token < engine.model.vocab_size]
+        stream = engine.stream(prompt, SamplingParams(max_tokens=2), grammar=spec, max_draft=0)
+        stream.output()
 
     async def _expire_sessions(self) -> None:
         while True:
             await asyncio.sleep(min(_EXPIRE_EVERY_S, self.config.session_idle_seconds))
-            await asyncio.to_thread(self.sessions.expire)
+            await self.in_pool(self.sessions.expire)
+            self.jobs.expire()
 
     async def _expire_leases(self) -> None:
         while True:

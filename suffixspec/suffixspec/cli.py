@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from suffixspec.commands import config
+from suffixspec.commands import config, keys
 from suffixspec.logs import configure_logging
 from suffixspec.settings import LoadedSettings, load_settings, parse_assignments
 from suffixspec_index.errors import MissingDependencyError, SuffixSpecError
@@ -27,6 +27,7 @@ _LAZY_COMMANDS = {
     "replay": "Replay recorded agent traces and show what speculation would have gained.",
     "tune": "Find the thresholds that suit your own traces, judged on held-out sessions.",
     "record": "Record agent sessions with a local model, token ids included.",
+    "serve": "Serve completions and drafts over HTTP and gRPC.",
     "generate": "Watch a model write, with the tokens that speculation gained marked.",
     "check-lossless": "Compare outputs with and without speculation, token for token.",
     "synthesize": "Generate larger synthetic workloads for load tests.",
@@ -40,6 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(config.app, name="config")
+app.add_typer(keys.app, name="keys")
 
 
 def main() -> None:

@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from suffixspec_engine.models import TargetModel
 
 
-def load_target(model: str, *, dtype: str = "auto", threads: int | None = None) -> TargetModel:
+def load_target(
+    model: str,
+    *,
+    dtype: str = "auto",
+    threads: int | None = None,
+    max_model_len: int | None = None,
+) -> TargetModel:
     """Load the model of a command.
 
     Raises:
@@ -32,7 +38,7 @@ def load_target(model: str, *, dtype: str = "auto", threads: int | None = None) 
         if threads < 1:
             raise ConfigError(f"--threads is {threads}; it must be at least 1")
         torch.set_num_threads(threads)
-    return load_model(model, dtype=dtype)
+    return load_model(model, dtype=dtype, max_model_len=max_model_len)
 
 
 def make_engine(target: TargetModel, speculative: SpeculativeConfig | None) -> Engine:

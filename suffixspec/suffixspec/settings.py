@@ -19,7 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    SecretStr,
+    ValidationError,
+)
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -73,6 +81,58 @@ class LogSettings(BaseModel):
     format: Literal["text", "json"] = "text"
 
 
+class ServiceSettings(BaseModel):
+    """What ``suffixspec serve`` runs, and where. Sizes are bytes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str | None = "smollm2"
+    """The model that generates; ``null``: none, drafts for other engines only."""
+    served_model_name: str | None = None
+    """What requests call it; by default as ``model``."""
+    chat_template: Path | None = None
+    """A Jinja file, used instead of the model's own."""
+    dtype: str = "auto"
+    threads: int | None = None
+    max_model_len: int | None = None
+    max_running: int = 16
+    max_waiting: int = 256
+    cache_bytes: int = 2 << 30
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    grpc_port: int | None = 50051
+    """``null``: no gRPC over TCP."""
+    grpc_socket: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    keys_file: Path | None = None
+    """As ``suffixspec keys`` writes it."""
+    api_keys: tuple[SecretStr, ...] = ()
+    """``TENANT:KEY`` each."""
+    allow_public_without_keys: bool = False
+
+    concurrent_requests: int | None = None
+    tokens_per_second: float | None = None
+    burst_tokens: float | None = None
+    index_bytes: int | None = None
+    """Limits of every tenant that the keys file says nothing else about."""
+    max_body_bytes: int = 16 << 20
+    max_choices: int = 16
+    max_namespaces: int = 16
+    max_sessions: int = 1024
+    session_idle_seconds: float = 3600.0
+    stream_cadence_ms: int = 0
+    drain_seconds: float = 30.0
+    data_dir: Path | None = None
+    keep_text: bool | None = None
+    """Keep the text of recent sessions for the dashboard; by default only on loopback without
+    keys."""
+    traces_endpoint: str | None = None
+    """Where OpenTelemetry traces go (OTLP over HTTP); by default nowhere."""
+
+
 class Settings(BaseSettings):
     """All settings. Read them with :func:`load_settings`, which knows where each came from."""
 
@@ -81,6 +141,7 @@ class Settings(BaseSettings):
     )
 
     log: LogSettings = Field(default_factory=LogSettings)
+    service: ServiceSettings = Field(default_factory=ServiceSettings)
     speculative: Speculative = Field(default_factory=SpeculativeConfig)
     tokenizer: str | None = None
     """A Hugging Face id or folder, a ``tokenizer.json`` or a GGUF file."""
@@ -244,7 +305,7 @@ def _expand_json(values: Values) -> Values:
 
 
 def _check_names(values: Values, origin: str) -> None:
-    sections: dict[str, Any] = {"": Settings, "log": LogSettings}
+    sections: dict[str, Any] = {"": Settings, "log": LogSettings, "service": ServiceSettings}
     for section, model in sections.items():
         table = values.get(section) if section else values
         if not isinstance(table, Mapping):

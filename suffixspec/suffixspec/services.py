@@ -1,0 +1,124 @@
+"""From settings to the parts of a service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from suffixspec.engines import load_target
+from suffixspec.settings import ServiceSettings, Settings
+from suffixspec_index.errors import ConfigError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from suffixspec_engine.engine import Engine
+    from suffixspec_service.config import ServiceConfig, TlsConfig
+    from suffixspec_service.runtime import Runtime
+
+
+def service_config(settings: Settings) -> ServiceConfig:
+    """How the service runs.
+
+    Raises:
+        ConfigError: a value is out of range, or one half of a certificate is missing.
+        MissingDependencyError: the service's packages are not installed.
+    """
+    try:
+        import fastapi  # noqa: F401 - asked for before anything is loaded
+        import grpc  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"the service needs the package {error.name!r}; run: pip install "
+            "'suffixspec[engine,service]'"
+        ) from error
+    from suffixspec_service.config import Limits, ServiceConfig
+
+    given = settings.service
+    return ServiceConfig(
+        host=given.host,
+        port=given.port,
+        grpc_port=given.grpc_port,
+        grpc_socket=given.grpc_socket,
+        tls=_tls(given),
+        keys_file=given.keys_file,
+        api_keys=tuple(key.get_secret_value() for key in given.api_keys),
+        allow_public_without_keys=given.allow_public_without_keys,
+        limits=Limits(
+            concurrent_requests=given.concurrent_requests,
+            tokens_per_second=given.tokens_per_second,
+            burst_tokens=given.burst_tokens,
+            index_bytes=given.index_bytes,
+        ),
+        max_body_bytes=given.max_body_bytes,
+        max_choices=given.max_choices,
+        max_namespaces=given.max_namespaces,
+        max_sessions=given.max_sessions,
+        session_idle_seconds=given.session_idle_seconds,
+        stream_cadence_ms=given.stream_cadence_ms,
+        drain_seconds=given.drain_seconds,
+        data_dir=given.data_dir,
+    )
+
+
+def make_runtime(
+    settings: Settings, config: ServiceConfig, *, drafts_only: bool = False
+) -> Runtime:
+    """Load the model and put the service together. Nothing runs yet.
+
+    Raises:
+        ConfigError, MissingDependencyError: as for ``suffixspec_engine.models.load_model`` and
+            :class:`~suffixspec_service.runtime.Runtime`.
+    """
+    from suffixspec_service.monitor import MonitorConfig
+    from suffixspec_service.runtime import Runtime
+    from suffixspec_service.tracing import trace_to
+
+    given = settings.service
+    if given.traces_endpoint is not None:
+        trace_to(given.traces_endpoint)
+    keep = given.keep_text
+    return Runtime(
+        config,
+        None if drafts_only or given.model is None else _engine(settings, given.model),
+        speculative=settings.speculative,
+        model_name=given.served_model_name or given.model,
+        monitor_config=MonitorConfig(keep_text=keep) if keep is not None else None,
+        chat_template=_read(given.chat_template),
+    )
+
+
+def _engine(settings: Settings, model: str) -> Engine:
+    given = settings.service
+    target = load_target(
+        model, dtype=given.dtype, threads=given.threads, max_model_len=given.max_model_len
+    )
+    from suffixspec_engine.engine import Engine
+    from suffixspec_engine.engine_config import EngineConfig
+
+    config = EngineConfig(
+        max_running=given.max_running,
+        max_waiting=given.max_waiting,
+        cache_bytes=given.cache_bytes,
+    )
+    return Engine(target, speculative=settings.speculative, config=config)
+
+
+def _tls(given: ServiceSettings) -> TlsConfig | None:
+    from suffixspec_service.config import TlsConfig
+
+    if given.tls_certificate is None and given.tls_key is None:
+        return None
+    if given.tls_certificate is None or given.tls_key is None:
+        raise ConfigError("tls_certificate, tls_key: one is missing; give both or none")
+    return TlsConfig(
+        certificate=given.tls_certificate, key=given.tls_key, client_ca=given.tls_client_ca
+    )
+
+
+def _read(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"chat_template: {str(path)!r} cannot be read ({error})") from None
