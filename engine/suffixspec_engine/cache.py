@@ -333,6 +333,12 @@ class KeyValueCache:
             if cache.session_id == session_id and cache.namespace == namespace:
                 del self._idle[id(cache)]
 
+    def drop_namespace(self, namespace: str) -> None:
+        """Forget what is kept for all sessions of a namespace. O(kept sequences)."""
+        for cache in list(self._idle.values()):
+            if cache.namespace == namespace:
+                del self._idle[id(cache)]
+
     def check_integrity(self) -> None:
         """Raise :class:`IntegrityError` unless lengths, shapes and the budget hold. O(sequences ·
         layers)."""

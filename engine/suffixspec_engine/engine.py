@@ -25,8 +25,13 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from suffixspec_engine.core import EngineCore
-from suffixspec_engine.drafters import register_draft_model
-from suffixspec_engine.engine_config import EngineConfig
+from suffixspec_engine.drafters.factory import (
+    EngineProposers,
+    NamespaceProposers,
+    ProposerSource,
+    only_unnamed,
+)
+from suffixspec_engine.engine_config import EngineConfig, verification_method
 from suffixspec_engine.grammar import GrammarSpec
 from suffixspec_engine.intake import Intake, Prompt
 from suffixspec_engine.metrics import EngineMetrics
@@ -39,8 +44,8 @@ from suffixspec_engine.sampling import (
     SamplingParams,
 )
 from suffixspec_engine.streams import BlockingStream, RequestStream
+from suffixspec_engine.warming import Progress, warm_up_drafting
 from suffixspec_index.errors import CapacityError, ConfigError, InputError
-from suffixspec_index.proposers import create_proposer
 from suffixspec_index.proposers.base import Proposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 
@@ -51,9 +56,13 @@ class Engine:
     Args:
         model: a loaded model, or what :func:`~.models.load_model` takes.
         speculative: what to propose: a configuration, or a mapping as vLLM's
-            ``speculative_config``; ``None``: nothing, unless ``proposer`` is given.
-        proposer: a proposer made elsewhere, instead of ``speculative``.
+            ``speculative_config``; ``None``: nothing, unless ``proposer`` is given. Every namespace
+            gets a proposer of its own, so that drafts are never shared between namespaces.
+        proposer: a proposer made elsewhere, instead of ``speculative``, for requests without a
+            namespace; or a function that makes one for each namespace.
         config: how the engine runs.
+        progress: called with what is being done while kernels are compiled, which takes a minute
+            the first time on a machine; ``None``: the log says it.
 
     Raises:
         ConfigError: both ``speculative`` and ``proposer`` are given, or as for
@@ -65,28 +74,70 @@ class Engine:
         model: TargetModel | str | Path,
         *,
         speculative: SpeculativeConfig | Mapping[str, Any] | None = None,
-        proposer: Proposer | None = None,
+        proposer: Proposer | ProposerSource | None = None,
         config: EngineConfig | None = None,
+        progress: Progress | None = None,
     ) -> None:
         if speculative is not None and proposer is not None:
             raise ConfigError("proposer: give either a proposer or speculative, not both")
         self.config = config or EngineConfig()
+        if speculative is not None and not isinstance(speculative, SpeculativeConfig):
+            speculative = SpeculativeConfig.from_dict(speculative)
+        verification_method(speculative)  # what cannot be done is said before a model is loaded
         if self.config.threads is not None:
             torch.set_num_threads(self.config.threads)
         self.model = model if isinstance(model, TargetModel) else load_model(model)
         self._intake = Intake(self.model)
-        if speculative is not None and not isinstance(speculative, SpeculativeConfig):
-            speculative = SpeculativeConfig.from_dict(speculative)
+        self._proposers = self._make_proposers(speculative, proposer)
         if speculative is not None:
-            if speculative.method == "draft_model":
-                register_draft_model(self._intake.backend_tokenizer("method draft_model"))
-            proposer = create_proposer(speculative, vocab_size=self.model.vocab_size)
-        self.proposer = proposer
+            warm_up_drafting(speculative, progress)
         self._core = EngineCore(self.model, self.config, speculative)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._actions: deque[Callable[[], None]] = deque()
+
+    def _make_proposers(
+        self, speculative: SpeculativeConfig | None, given: Proposer | ProposerSource | None
+    ) -> NamespaceProposers | None:
+        """Who drafts; what cannot be made for requests without a namespace raises here."""
+        if speculative is not None:
+            given = EngineProposers(
+                speculative,
+                self.model,
+                lambda: self._intake.backend_tokenizer(f"method {speculative.method}"),
+                cache_bytes=self.config.draft_cache_bytes,
+            )
+        if given is None:
+            return None
+        source = only_unnamed(given) if isinstance(given, Proposer) else given
+        proposers = NamespaceProposers(source)
+        proposers.get("")
+        return proposers
+
+    @property
+    def proposer(self) -> Proposer | None:
+        """Who drafts for requests without a namespace; ``None``: nobody."""
+        return self.proposer_of("")
+
+    def proposer_of(self, namespace: str) -> Proposer | None:
+        """Who drafts in a namespace, made if it is not known yet; ``None``: nobody.
+
+        Raises:
+            InputError: the engine was given one proposer, and ``namespace`` is not empty.
+        """
+        return None if self._proposers is None else self._proposers.get(namespace)
+
+    def drop_namespace(self, namespace: str) -> None:
+        """Forget all that is kept for a namespace, drafts and finished sessions. Running requests
+        go on. Unknown namespaces are ignored."""
+
+        def forget() -> None:
+            self._core.cache.drop_namespace(namespace)
+            if self._proposers is not None:
+                self._proposers.drop(namespace)
+
+        self._between_steps(forget)
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -174,8 +225,8 @@ class Engine:
             sampling: how tokens are chosen and when it ends; ``None``: the defaults.
             request_id: a name for it; ``None``: a new one.
             session_id: the conversation it belongs to; ``None``: one of its own.
-            namespace: keys and values are only shared within a namespace. Give each namespace a
-                ``proposer`` of its own where drafts must not be shared either.
+            namespace: who may share; neither drafts nor keys and values cross it. It must come from
+                whoever has been authenticated, never from a request's body.
             prediction: ``(m,)`` token ids expected as output, for proposers that use them.
             max_draft: most draft tokens per step; 0: no speculation.
             proposer: who drafts for it, instead of the engine's proposer.
@@ -185,8 +236,8 @@ class Engine:
                 taking in a long prompt, and the call waits for that); ``None``: the running one.
 
         Raises:
-            InputError: the prompt is empty, too long or holds ids that do not exist, or a text is
-                given where the model has no tokenizer.
+            InputError: the prompt is empty, too long or holds ids that do not exist, a text is
+                given where the model has no tokenizer, or nobody may draft for the namespace.
             ConfigError: the sampling parameters name tokens that do not exist.
             CapacityError: the queue is full, or the request could never fit in the cache.
         """
@@ -215,7 +266,9 @@ class Engine:
         Args:
             session_id, namespace, proposer: as given to :meth:`submit`.
         """
-        drafter = proposer or self.proposer
+        drafter = proposer
+        if drafter is None and self._proposers is not None:
+            drafter = self._proposers.known(namespace)
 
         def forget() -> None:
             self._core.cache.end_session(namespace, session_id)
@@ -276,9 +329,8 @@ class Engine:
         **options: Any,
     ) -> Request:
         """A checked request that could fit; nothing is changed yet."""
-        request = self._intake.request(
-            prompt, params, emit, proposer=proposer or self.proposer, **options
-        )
+        drafter = proposer or self.proposer_of(options.get("namespace", ""))
+        request = self._intake.request(prompt, params, emit, proposer=drafter, **options)
         self._core.cache.check_fits(request.reserve)
         return request
 

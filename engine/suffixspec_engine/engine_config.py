@@ -23,6 +23,7 @@ class EngineConfig:
         max_prefill_tokens: prompt tokens per step while nothing is being generated.
         prefill_chunk: prompt tokens per step while other requests are generating: a long prompt
             slows them down, but never stops them.
+        draft_cache_bytes: budget for the keys and values of a draft model, if there is one.
         threads: torch's intra-op threads, set for the whole process; ``None``: leave them.
 
     Raises:
@@ -34,10 +35,17 @@ class EngineConfig:
     cache_bytes: int = 2 * _GIB
     max_prefill_tokens: int = 512
     prefill_chunk: int = 64
+    draft_cache_bytes: int = _GIB // 2
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_running", "cache_bytes", "max_prefill_tokens", "prefill_chunk"):
+        for name in (
+            "max_running",
+            "cache_bytes",
+            "max_prefill_tokens",
+            "prefill_chunk",
+            "draft_cache_bytes",
+        ):
             as_integer(getattr(self, name), name, minimum=1)
         as_integer(self.max_waiting, "max_waiting", minimum=0)
         if self.threads is not None:

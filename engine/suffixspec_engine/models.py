@@ -52,6 +52,7 @@ class TargetModel:
         max_model_len: most tokens of prompt and output together.
         eos_token_ids: tokens that end a text; may be empty.
         shapes: what each layer keeps per token.
+        weight_bytes: size of its weights.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TargetModel:
     max_model_len: int
     eos_token_ids: frozenset[int]
     shapes: tuple[LayerShape, ...]
+    weight_bytes: int = 0
 
     @property
     def dtype(self) -> torch.dtype:
@@ -132,6 +134,28 @@ def load_model(
     register_attention()
     with _quiet():
         module, tokenizer, name = _load(spec, numbers, place, cache_dir)
+    return prepare_model(module, tokenizer, name, max_model_len=max_model_len)
+
+
+def prepare_model(
+    module: Any, tokenizer: Any = None, name: str = "model", *, max_model_len: int | None = None
+) -> TargetModel:
+    """Make a model of transformers that is in memory already ready to verify drafts.
+
+    Args:
+        module: a causal language model; changed in place: it attends by the packed attention, and
+            on a CPU its linear layers are reordered.
+        tokenizer: transformers' tokenizer; ``None``: prompts are token ids.
+        name: what reports and errors call it.
+        max_model_len: as for :func:`load_model`.
+
+    Raises:
+        ConfigError: it cannot be verified; the message says why.
+    """
+    register_attention()
+    module.train(mode=False)
+    if module.config._attn_implementation != ATTENTION_NAME:
+        module.set_attn_implementation(ATTENTION_NAME)
     config = module.config.get_text_config()
     longest = _as_max_model_len(max_model_len, getattr(config, "max_position_embeddings", None))
     reason = refusal(module, longest)
@@ -139,6 +163,7 @@ def load_model(
         raise ConfigError(f"model: {name!r} cannot be verified: {reason}")
     vocab_size = int(module.get_output_embeddings().weight.shape[0])
     shapes = probe_shapes(module, name)
+    weight_bytes = sum(weight.nbytes for weight in module.parameters())
     with torch.inference_mode():
         pack_linears(module, lambda: probe_shapes(module, name))
     check_against_own_attention(module, shapes, vocab_size, name)
@@ -150,7 +175,13 @@ def load_model(
         max_model_len=longest,
         eos_token_ids=_eos_token_ids(module),
         shapes=shapes,
+        weight_bytes=weight_bytes,
     )
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """What :func:`load_model` calls a type of numbers."""
+    return str(dtype).removeprefix("torch.")
 
 
 def smollm2_gguf() -> Path:

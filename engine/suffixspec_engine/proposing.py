@@ -9,31 +9,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
 
-from suffixspec_engine.drafters import DraftSampling
 from suffixspec_engine.grammar import Matcher, constrain
 from suffixspec_engine.request import Request
 from suffixspec_engine.sampling import Method
 from suffixspec_index.draft import Draft
 from suffixspec_index.errors import IntegrityError, SuffixSpecError
-from suffixspec_index.proposers.base import Proposer, RequestHandle
+from suffixspec_index.proposers.base import Proposer
+from suffixspec_index.proposers.drawing import DraftSampling, DrawingProposer
 
 _log = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class DrawingProposer(Protocol):
-    """A proposer that can draw its drafts, and say from what."""
-
-    def propose_with_probs(
-        self, request: RequestHandle, limit: int | None, sampling: DraftSampling | None
-    ) -> tuple[Draft, Tensor | None]:
-        """A draft, and ``(n, vocab)`` float32, row ``i`` what node ``i`` was drawn from; ``None``
-        where it was not drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +120,7 @@ class Proposing:
         self, proposer: Proposer, requests: Sequence[Request], limits: Sequence[int]
     ) -> list[Proposed]:
         if self._draws and isinstance(proposer, DrawingProposer):
-            return [self._draw(proposer, request) for request in requests]
+            return self._draw(proposer, requests, limits)
         handles = [self._handle(request) for request in requests]
         try:
             batch = list(proposer.propose_batch(handles, np.array(limits, np.int32)))
@@ -146,23 +134,31 @@ class Proposing:
         self._guarded(request, lambda: drafts.append(proposer.propose(handle, limit)))
         return Proposed(drafts[-1])
 
-    def _draw(self, proposer: DrawingProposer, request: Request) -> Proposed:
-        handle, limit, state = self._handle(request), self._limit(request), request.state
-        sampling = None
-        if not request.params.greedy:
-            sampling = DraftSampling(
-                temperature=request.params.temperature,
-                seed=state.seed,
-                position=state.position,
-                coupled=self._method == "coupled",
-            )
-        given = [NOTHING]
+    def _draw(
+        self, proposer: DrawingProposer, requests: Sequence[Request], limits: Sequence[int]
+    ) -> list[Proposed]:
+        """As :meth:`_ask`, from a proposer that can draw."""
+        handles = [self._handle(request) for request in requests]
+        samplings = [self._draft_sampling(request) for request in requests]
+        try:
+            drawn = proposer.propose_drawn(handles, limits, samplings)
+            return [Proposed(draft, probs) for draft, probs in drawn]
+        except Exception as error:
+            if len(requests) == 1:
+                self._fail(requests[0], error)
+                return [NOTHING]
+        pairs = zip(requests, limits, strict=True)  # the culprit is found by asking one by one
+        return [self._draw(proposer, [request], [limit])[0] for request, limit in pairs]
 
-        def call() -> None:
-            given.append(Proposed(*proposer.propose_with_probs(handle, limit, sampling)))
-
-        self._guarded(request, call)
-        return given[-1]
+    def _draft_sampling(self, request: Request) -> DraftSampling | None:
+        if request.params.greedy:
+            return None
+        return DraftSampling(
+            temperature=request.params.temperature,
+            seed=request.state.seed,
+            position=request.state.position,
+            coupled=self._method == "coupled",
+        )
 
     def _limit(self, request: Request) -> int:
         limit = request.state.draft_limit(request.params)

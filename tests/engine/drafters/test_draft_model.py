@@ -1,5 +1,6 @@
 """The draft model as proposer, with tiny random models and tokenizers made here."""
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,12 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from suffixspec_engine.drafters import (
-    DraftModelProposer,
-    DraftSampling,
-    VocabularyMap,
-    register_draft_model,
-)
+from suffixspec_engine.drafters import DraftModel, DraftModelProposer, VocabularyMap
+from suffixspec_engine.models import prepare_model
 from suffixspec_engine.sampling import RowState, SamplingParams, verify
-from suffixspec_index import proposers
 from suffixspec_index.draft import Source
 from suffixspec_index.errors import ConfigError, TokenError, UnknownRequestError
+from suffixspec_index.proposers.drawing import DraftSampling, DrawingProposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 
 TEXTS = ["the cat sat on the mat", "a hat for the bat", "that is what the rat sat at"]
@@ -63,15 +60,22 @@ TOKENIZER = make_tokenizer(TEXTS)
 SIZE = TOKENIZER.get_vocab_size()
 
 
-def make(model: Any, tokenizer: Tokenizer = TOKENIZER, **kwargs: Any) -> DraftModelProposer:
-    config = SpeculativeConfig(
-        method="draft_model",
-        model="tiny",
-        num_speculative_tokens=5,
-        use_heterogeneous_vocab=kwargs.pop("heterogeneous", False),
-    )
+def load(model: Any, tokenizer: Tokenizer = TOKENIZER, **options: Any) -> DraftModel:
+    return DraftModel(prepare_model(copy.deepcopy(model), name="tiny"), tokenizer, **options)
+
+
+def make(
+    model: Any, tokenizer: Tokenizer = TOKENIZER, *, draft: DraftModel | None = None, **kwargs: Any
+) -> DraftModelProposer:
+    options = {
+        key: kwargs.pop(key)
+        for key in ("num_speculative_tokens", "use_heterogeneous_vocab", "parallel_drafting")
+        if key in kwargs
+    }
+    options.setdefault("num_speculative_tokens", 5)
+    config = SpeculativeConfig(method="draft_model", model="tiny", **options)
     kwargs.setdefault("vocab_size", SIZE)
-    return DraftModelProposer(config, model, tokenizer, TOKENIZER, **kwargs)
+    return DraftModelProposer(config, draft or load(model, tokenizer), TOKENIZER, **kwargs)
 
 
 def greedy(model: Any, context: list[int], count: int, size: int = SIZE) -> list[int]:
@@ -81,6 +85,13 @@ def greedy(model: Any, context: list[int], count: int, size: int = SIZE) -> list
         with torch.inference_mode():
             ids.append(int(model(input_ids=torch.tensor([ids])).logits[0, -1, :size].argmax()))
     return ids[len(context) :]
+
+
+def draw(
+    proposer: DraftModelProposer, request: int, limit: int, sampling: DraftSampling
+) -> tuple[Any, Any]:
+    assert isinstance(proposer, DrawingProposer)
+    return proposer.propose_drawn([request], [limit], [sampling])[0]
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +171,7 @@ def test_forbidden_tokens_are_not_drafted(model: Any) -> None:
     ids = proposer.propose(request).token_ids.tolist()
     assert ids == said[: said.index(said[2])]
     for seed in range(20):
-        draft, rows = proposer.propose_with_probs(request, 3, DraftSampling(1.0, seed, 0, False))
+        draft, rows = draw(proposer, request, 3, DraftSampling(1.0, seed, 0, False))
         assert rows is not None
         assert said[2] not in draft.token_ids
         assert float(rows[:, said[2]].max()) == 0.0
@@ -180,23 +191,33 @@ def test_another_tokenizer_is_refused_unless_asked_for(model: Any) -> None:
     other = make_tokenizer(OTHERS)
     with pytest.raises(ConfigError, match="use_heterogeneous_vocab"):
         make(make_model(other.get_vocab_size()), other)
-    make(make_model(other.get_vocab_size()), other, heterogeneous=True)
+    make(make_model(other.get_vocab_size()), other, use_heterogeneous_vocab=True)
 
 
-def test_sliding_windows_are_refused() -> None:
+def test_sliding_windows_draft_right() -> None:
     from transformers import MistralConfig, MistralForCausalLM
 
+    torch.manual_seed(1)
     config = MistralConfig(
         vocab_size=SIZE,
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=1,
+        num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=1,
+        max_position_embeddings=128,
+        initializer_range=0.4,
         sliding_window=8,
     )
-    with pytest.raises(ConfigError, match="take back"):
-        make(MistralForCausalLM(config))
+    model: Any = MistralForCausalLM(config).eval()
+    proposer = make(model)
+    context = TOKENIZER.encode("that is what the rat sat at on the mat").ids
+    request = proposer.begin("s", context)
+    for _ in range(3):
+        draft = proposer.propose(request).token_ids.tolist()
+        assert draft == greedy(model, context, 5)
+        context = [*context, *draft[:2], 7]
+        proposer.advance(request, [*draft[:2], 7])
 
 
 @pytest.mark.parametrize("text", ["the shells sat", "é🙂 that <|end|> thistle", "x" * 40])
@@ -225,11 +246,11 @@ def test_other_vocabularies_read_the_same_text(text: str) -> None:
 def test_drawn_drafts_carry_their_distribution(model: Any, heterogeneous: bool) -> None:
     tokenizer = make_tokenizer(OTHERS, 280) if heterogeneous else TOKENIZER
     draft_model = make_model(tokenizer.get_vocab_size(), seed=5)
-    proposer = make(draft_model, tokenizer, heterogeneous=heterogeneous)
+    proposer = make(draft_model, tokenizer, use_heterogeneous_vocab=heterogeneous)
     request = proposer.begin("s", TOKENIZER.encode("the cat").ids)
     counts = np.zeros(SIZE)
     for seed in range(600):
-        draft, rows = proposer.propose_with_probs(request, 1, DraftSampling(0.9, seed, 0, False))
+        draft, rows = draw(proposer, request, 1, DraftSampling(0.9, seed, 0, False))
         assert rows is not None
         counts[draft.token_ids[0]] += 1
         q = rows[0].double().numpy()
@@ -247,35 +268,38 @@ def test_coupled_drafts_of_the_target_itself_are_always_accepted(model: Any) -> 
     params = SamplingParams(temperature=0.8)
     for seed in range(10):
         state = RowState(context, seed=seed)
-        draft, _ = proposer.propose_with_probs(request, 4, DraftSampling(0.8, seed, 0, True))
+        draft, _ = draw(proposer, request, 4, DraftSampling(0.8, seed, 0, True))
         ids = [*context, *draft.token_ids.tolist()]
         with torch.inference_mode():
             logits = model(input_ids=torch.tensor([ids])).logits[0, len(context) - 1 :]
         assert verify(logits, draft, state, params).accepted == (0, 1, 2, 3)
 
 
-def test_a_registered_target_makes_the_method_available(
-    model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(proposers, "_registered", {})
+def test_a_folder_is_loaded(model: Any, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     fast: Any = PreTrainedTokenizerFast
     fast(tokenizer_object=TOKENIZER).save_pretrained(tmp_path)
-    register_draft_model(TOKENIZER)
-    register_draft_model(TOKENIZER)  # again is fine
-    assert "draft_model" in proposers.available_methods()
     config = SpeculativeConfig(method="draft_model", model=str(tmp_path), num_speculative_tokens=3)
-    proposer = proposers.create_proposer(config, vocab_size=SIZE)
-    draft = proposer.propose(proposer.begin("s", [4, 5, 6]))
-    assert draft.token_ids.tolist() == greedy(model, [4, 5, 6], 3)
+    draft = DraftModel.load(config)
+    proposer = DraftModelProposer(config, draft, TOKENIZER, vocab_size=SIZE)
+    tokens = proposer.propose(proposer.begin("s", [4, 5, 6])).token_ids
+    assert tokens.tolist() == greedy(model, [4, 5, 6], 3)
 
 
-def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    config = SpeculativeConfig(
-        method="draft_model", model=str(tmp_path / "none"), num_speculative_tokens=3
-    )
-    with pytest.raises(ConfigError, match="cannot be loaded"):
-        DraftModelProposer.load(config, TOKENIZER)
+def test_what_cannot_be_done_is_said(model: Any, tmp_path: Path) -> None:
+    def config(**changes: Any) -> SpeculativeConfig:
+        values: dict[str, Any] = {"model": str(tmp_path / "none"), "num_speculative_tokens": 3}
+        values |= changes
+        return SpeculativeConfig(method="draft_model", **values)
+
+    with pytest.raises(ConfigError, match="does not exist"):
+        DraftModel.load(config())
+    with pytest.raises(ConfigError, match="draft_tensor_parallel_size: 2, but"):
+        DraftModel.load(config(draft_tensor_parallel_size=2))
+    with pytest.raises(ConfigError, match="num_speculative_tokens: missing"):
+        make(model, num_speculative_tokens=0)
+    with pytest.raises(ConfigError, match="parallel_drafting: the model 'tiny'"):
+        make(model, parallel_drafting=True)
 
 
 def test_a_failed_forward_pass_leaves_the_request_usable(
@@ -294,3 +318,131 @@ def test_a_failed_forward_pass_leaves_the_request_usable(
         with pytest.raises(RuntimeError):
             proposer.propose(request)
     assert proposer.propose(request).token_ids.tolist() == greedy(model, [1, 2, 3, 4], 5)
+
+
+CONTEXTS = [TOKENIZER.encode(text).ids for text in (*TEXTS, "the cat", "a")]
+
+
+def mixed(seed: int) -> list[DraftSampling | None]:
+    """Greedy requests and drawn ones."""
+    return [
+        None if (i + seed) % 3 == 0 else DraftSampling(0.9, seed + i, i, i % 2 == 0)
+        for i in range(len(CONTEXTS))
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_batch_drafts_what_each_request_drafts_alone(model: Any, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    together, alone = make(model), make(model)
+    requests = [together.begin(f"{i}", context) for i, context in enumerate(CONTEXTS)]
+    singles = [alone.begin(f"{i}", context) for i, context in enumerate(CONTEXTS)]
+    for _ in range(4):
+        limits = rng.integers(0, 6, len(requests)).tolist()
+        drawn = together.propose_drawn(requests, limits, mixed(seed))
+        for i, (draft, rows) in enumerate(drawn):
+            ((other, other_rows),) = alone.propose_drawn(
+                [singles[i]], [limits[i]], [mixed(seed)[i]]
+            )
+            assert draft.token_ids.tolist() == other.token_ids.tolist()
+            assert len(draft) == limits[i]
+            np.testing.assert_allclose(draft.probs, other.probs, rtol=1e-4)
+            if rows is not None:
+                torch.testing.assert_close(rows, other_rows, rtol=1e-4, atol=1e-6)
+            gained = [*draft.token_ids.tolist()[: int(rng.integers(0, 4))], 3]
+            together.advance(requests[i], gained)
+            alone.advance(singles[i], gained)
+
+
+def test_a_step_costs_one_pass_per_drafted_token(
+    model: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    forward = type(model).forward
+
+    def counting(self: Any, input_ids: torch.Tensor, **kwargs: Any) -> Any:
+        read.append(input_ids.shape[1])
+        return forward(self, input_ids=input_ids, **kwargs)
+
+    proposer = make(model)
+    requests = [proposer.begin(f"{i}", context) for i, context in enumerate(CONTEXTS)]
+    monkeypatch.setattr(type(model), "forward", counting)
+    proposer.propose_batch(requests, [3, 1, 2, 3, 0])
+    assert read == [sum(map(len, CONTEXTS[:4])), 3, 2]
+
+
+def test_a_long_prompt_is_read_over_several_steps(model: Any) -> None:
+    proposer = make(model, draft=load(model, read_at_once=30))
+    long = proposer.begin("long", [5] * 70)
+    short = proposer.begin("short", [4, 5, 6])
+    lengths = [[len(draft) for draft in proposer.propose_batch([short, long])] for _ in range(3)]
+    assert lengths == [[5, 0], [5, 0], [5, 5]]
+    assert proposer.propose(long).token_ids.tolist() == greedy(model, [5] * 70, 5)
+
+
+def test_short_memory_costs_drafts_not_requests(model: Any) -> None:
+    draft = load(model, cache_bytes=300 * 2 * 2 * 16 * 4)  # one request's tokens and room ahead
+    proposer = make(model, draft=draft)
+    requests = [proposer.begin(f"{i}", [i + 1, 2, 3]) for i in range(2)]
+    assert [len(one) for one in proposer.propose_batch(requests)] == [5, 0]
+    draft.cache.check_integrity()
+    proposer.finish(requests[0])
+    assert proposer.propose(requests[1]).token_ids.tolist() == greedy(model, [2, 2, 3], 5)
+    draft.cache.check_integrity()
+
+
+def test_keys_and_values_stay_in_their_namespace(model: Any) -> None:
+    draft = load(model)
+    context = [1 + i % 7 for i in range(60)]
+    one, other = (make(model, draft=draft, namespace=name) for name in ("a", "b"))
+    request = one.begin("s", context)
+    expected = one.propose(request).token_ids.tolist()
+    one.finish(request)
+    for proposer, known in ((other, 0), (one, 59)):
+        request = proposer.begin("s", context)
+        before = [cache.length for cache in draft.cache._idle.values()]
+        opened = draft.cache.open(
+            "a" if proposer is one else "b", "another", np.array(context, np.int32), 80
+        )
+        assert opened is not None
+        assert opened.length == known
+        draft.cache.drop(opened)
+        assert before
+        assert proposer.propose(request).token_ids.tolist() == expected
+        proposer.finish(request, keep=False)
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_parallel_drafting_asks_masks_in_one_pass(
+    drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mask = SIZE
+    adapted = make_model(SIZE + 1, seed=9, pard_token=mask)
+    passes: list[int] = []
+    proposer = make(adapted, parallel_drafting=True)
+    forward = type(adapted).forward
+
+    def counting(self: Any, input_ids: torch.Tensor, **kwargs: Any) -> Any:
+        passes.append(input_ids.shape[1])
+        return forward(self, input_ids=input_ids, **kwargs)
+
+    requests = [proposer.begin(f"{i}", context) for i, context in enumerate(CONTEXTS)]
+    contexts = [list(context) for context in CONTEXTS]
+    sampling = DraftSampling(0.8, 3, 0, False) if drawn else None
+    for _ in range(3):
+        passes.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(type(adapted), "forward", counting)
+            drafts = proposer.propose_drawn(requests, [4] * 5, [sampling] * 5)
+        assert len(passes) == 1
+        for i, (draft, rows) in enumerate(drafts):
+            ids = [*contexts[i], mask, mask, mask]
+            with torch.inference_mode():
+                logits = adapted(input_ids=torch.tensor([ids])).logits[0, -4:, :SIZE]
+            if sampling is None:
+                assert draft.token_ids.tolist() == logits.argmax(-1).tolist()
+            else:
+                torch.testing.assert_close(rows, (logits / 0.8).softmax(-1), rtol=1e-4, atol=1e-6)
+            gained = [*draft.token_ids.tolist()[:2], 7]
+            contexts[i] += gained
+            proposer.advance(requests[i], gained)

@@ -250,7 +250,9 @@ def test_suffix_trees_and_a_prediction_without_a_model() -> None:
 
 
 def random_draft(rng: np.random.Generator, size: int) -> Draft:
-    parents, tokens, probs = [], [], []
+    parents: list[int] = []
+    tokens: list[int] = []
+    probs: list[float] = []
     for node in range(size):
         parent = int(rng.integers(-1, node))
         token = int(rng.integers(0, 3))
@@ -281,7 +283,7 @@ def test_calibration_counts_what_the_gained_tokens_tell(
     foreseen = calibration.observe(draft, gained)
     told = true = 0
     for node in range(len(draft)):  # the slow way: each node's own text against what was gained
-        text = []
+        text: list[int] = []
         at = node
         while at >= 0:
             text.insert(0, int(draft.token_ids[at]))
