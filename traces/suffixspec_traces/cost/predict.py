@@ -27,6 +27,8 @@ class DecodeWork:
         step_context: ``(steps,)`` tokens of context before every step.
         token_context: mean context of an output token, which is what a plain step reads.
         overhead_ms: the proposer's time, all calls together.
+        batch: ``(steps,)`` the forward pass each step was part of, where the drafts of a pass were
+            chosen together; ``None``: drafts do not depend on each other.
     """
 
     tokens: int
@@ -34,6 +36,7 @@ class DecodeWork:
     step_context: NDArray[np.int64]
     token_context: float
     overhead_ms: float
+    batch: NDArray[np.int32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,9 @@ def predict(model: PointsCost | RooflineCost, work: DecodeWork, concurrency: int
         return Prediction(concurrency, 0.0, 0.0, 0.0)
     n = concurrency
     plain = float(model.step_ms(n, n * work.token_context, n))
-    if n == 1:
+    if work.batch is not None:
+        step = float(batch_ms(model, work, n)[work.batch - work.batch.min()].mean())
+    elif n == 1:
         step = float(model.step_ms(1 + work.drafted, work.step_context, 1).mean())
     else:
         sizes = batch_sizes(work.drafted, n)
@@ -70,6 +75,20 @@ def predict(model: PointsCost | RooflineCost, work: DecodeWork, concurrency: int
     per_step = work.tokens / steps
     proposer = n * work.overhead_ms / work.tokens
     return Prediction(n, plain, step / per_step + proposer, proposer)
+
+
+def batch_ms(
+    model: PointsCost | RooflineCost, work: DecodeWork, requests: int
+) -> NDArray[np.float64]:
+    """``(batches,)`` milliseconds of every forward pass, as if it held ``requests`` requests like
+    those that it did hold. O(steps)."""
+    assert work.batch is not None
+    batch = work.batch - work.batch.min()
+    rows = np.bincount(batch)
+    rows = np.maximum(rows, 1)
+    scale = requests / rows
+    tokens = scale * (rows + np.bincount(batch, work.drafted))
+    return model.step_ms(tokens, scale * np.bincount(batch, work.step_context), requests)
 
 
 def batch_sizes(drafted: NDArray[np.int32], requests: int) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from suffixspec_index.depth import DepthController
 from suffixspec_index.draft import Draft, DraftBatch
 from suffixspec_index.proposers.base import Proposer, RequestHandle
 from suffixspec_traces.replay.log import Row, StepLog
@@ -41,6 +42,8 @@ class ReplayResult:
             turn.
         wall_s: seconds of the replay itself.
         partial: it was stopped before the plan's end; the log holds what was done until then.
+        load: requests that a step stood for while depths were chosen for all of them together;
+            0: every draft was as long as its settings say.
     """
 
     label: str
@@ -51,6 +54,7 @@ class ReplayResult:
     config: dict[str, object] = field(default_factory=dict)
     wall_s: float = 0.0
     partial: bool = False
+    load: int = 0
 
 
 def replay(
@@ -59,6 +63,7 @@ def replay(
     *,
     label: str | None = None,
     config: dict[str, object] | None = None,
+    depth: DepthController | None = None,
     max_tokens: int | None = None,
     stop: threading.Event | None = None,
     progress: Progress | None = None,
@@ -68,6 +73,8 @@ def replay(
     Args:
         proposer: fresh, or as warm as the caller wants it; it is used by this call alone.
         label, config: for the report; the label defaults to the proposer's name.
+        depth: chooses for all requests of a step together how much of their drafts is verified;
+            ``None``: all of it.
         max_tokens: what a client would have asked for, handed to ``begin``; turns that are
             longer evidently had no such limit and get none.
         stop: set it to end the replay cleanly before its next step.
@@ -84,11 +91,12 @@ def replay(
         begin_ns=np.zeros(n, np.int64),
         finish_ns=np.zeros(n, np.int64),
         config=config or {},
+        load=0 if depth is None else max(depth.settings.load, plan.concurrency),
     )
-    run = _Replay(proposer, result, max_tokens, stop or threading.Event(), progress)
+    run = _Replay(proposer, result, depth, max_tokens, stop or threading.Event(), progress)
     began = time.perf_counter()
     try:
-        if plan.concurrency == 1:
+        if plan.concurrency == 1 and depth is None:
             run.sequentially()
         else:
             run.concurrently()
@@ -119,6 +127,7 @@ class _Replay:
         self,
         proposer: Proposer,
         result: ReplayResult,
+        depth: DepthController | None,
         max_tokens: int | None,
         stop: threading.Event,
         progress: Progress | None,
@@ -126,6 +135,8 @@ class _Replay:
         self.proposer = proposer
         self.result = result
         self.plan = result.plan
+        self.depth = depth
+        self._prompts = np.array([len(p.turn.prompt) for p in result.plan.turns], np.int64)
         self.max_tokens = max_tokens
         self.stop = stop
         self.progress = progress
@@ -209,15 +220,31 @@ class _Replay:
     def _step(self, requests: list[RequestHandle], rows: NDArray[np.int64]) -> int:
         """One step of every row; how many ended."""
         began = now()
-        drafts = self.proposer.propose_batch(requests)
+        drafts = self._drafts(requests, rows)
         proposed = now()
         before = rows[:, Row.CURSOR].copy()
         ended, gained = self.result.log.record(drafts, self.plan.outputs, rows)
         tokens = _gather(self.plan.outputs, before, gained)
         verified = now()
         self.proposer.advance_batch(requests, tokens, gained)
+        if self.depth is not None:
+            self.depth.learn(tokens, gained, propose_ms=0.0)
         self.result.log.set_times(len(rows), proposed - began, now() - verified)
         return ended
+
+    def _drafts(self, requests: list[RequestHandle], rows: NDArray[np.int64]) -> DraftBatch:
+        """What is to be verified of every row."""
+        if self.depth is None:
+            return self.proposer.propose_batch(requests)
+        context = self._prompts[rows[:, Row.TURN]] + rows[:, Row.CURSOR] - rows[:, Row.START]
+        plan = self.depth.plan(requests, context_tokens=float(context.sum()))
+        if self.proposer.takes_min_prob:
+            drafts = self.proposer.propose_batch(  # type: ignore[call-arg]
+                requests, plan.limits, min_prob=plan.min_prob
+            )
+        else:
+            drafts = self.proposer.propose_batch(requests, plan.limits)
+        return self.depth.choose(drafts)
 
     def _row(self, index: int) -> NDArray[np.int64]:
         planned = self.plan.turns[index]
@@ -239,6 +266,8 @@ class _Replay:
         planned = self.plan.turns[index]
         began = now()
         self.proposer.finish(request, keep=ended)
+        if self.depth is not None:
+            self.depth.forget(request)
         if planned.last and ended:
             self.proposer.end_session(self._session_id(planned))
             self.sessions_done += 1

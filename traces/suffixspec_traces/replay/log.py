@@ -41,6 +41,7 @@ class Step(IntEnum):
     REACHED = 5  # depth down to which the verifier had a draft token to decide on
     MATCH_LEN = 6
     SOURCE = 7  # of the draft's first token
+    BATCH = 8  # the batch it was part of, counted from 0: those steps were one forward pass
 
 
 NODE_SOURCE, NODE_ACCEPTED = 0, 1
@@ -99,12 +100,14 @@ def _record(
         steps[step, 5] = accepted + 1 if open_child else accepted
         steps[step, 6] = match_lens[r]
         steps[step, 7] = sources[first] if last > first else 0
+        steps[step, 8] = size[2]
         step += 1
         rows[r, 2] = cursor + moved
         gained[r + 1] = gained[r] + moved
         if cursor + moved >= end:
             ended += 1
     size[0] = step
+    size[2] += 1
     size[1] = base + offsets[len(rows)] - offsets[0]
     return ended
 
@@ -123,11 +126,11 @@ def _depths(offsets: Longs, parents: Ints) -> Ints:
 class StepLog:
     """Growing arrays of steps and draft nodes.
 
-    Memory: 48 bytes per step and 14 per draft node; appending is amortised O(1).
+    Memory: 52 bytes per step and 14 per draft node; appending is amortised O(1).
     """
 
     def __init__(self, capacity: int = 4096) -> None:
-        self._size = np.zeros(2, np.int64)  # steps, nodes; the kernel advances both
+        self._size = np.zeros(3, np.int64)  # steps, nodes, batches; the kernel advances them
         self._steps = np.empty((capacity, len(Step)), np.int32)
         self._times = np.empty((capacity, 2), np.int64)
         self._nodes = np.empty((4 * capacity, 2), np.int32)

@@ -201,6 +201,7 @@ def score(result: ReplayResult, cost: Cost, concurrency: int) -> Score:
             step_context=context,
             token_context=float((turn_output * turn_context).sum() / tokens),
             overhead_ms=float(proposer_ns.sum()) / 1e6,
+            batch=log.column(Step.BATCH) if result.load else None,
         ),
         n,
     )

@@ -1,0 +1,300 @@
+"""Choosing depths, step by step: what the engine and the replay call around their proposers.
+
+    plan = controller.plan(requests, tokens=..., context_tokens=..., limits=...)
+    drafts = proposer.propose_batch(requests, plan.limits, min_prob=plan.min_prob)
+    drafts = controller.choose(drafts)
+    ...                                    # the target model verifies them
+    controller.learn(token_ids, offsets)   # what every request gained
+
+Depths follow from three things: the drafts' probabilities, calibrated by what came true; the cost
+of a longer step; and the going rate, which says what time is worth. A request whose drafts keep
+coming to nothing is drafted for ever more rarely where drafting itself takes time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from suffixspec_index.config_values import as_integer, as_real
+from suffixspec_index.depth.allocation import allocate
+from suffixspec_index.depth.backoff import BackOff
+from suffixspec_index.depth.calibration import MEMORY, DraftCalibration
+from suffixspec_index.depth.costs import CostCurves, Floats, StepCost
+from suffixspec_index.depth.rates import GoingRates
+from suffixspec_index.draft import DraftBatch
+from suffixspec_index.kernels import depth as kernels
+
+_LEAST_PROB = 0.01  # a draft token less probable than this is not worth the proposer's time
+_DEEPEST = 64
+_COSTLY = 0.005  # of a plain step: drafting a token for every request; above, drafts are foreseen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DepthSettings:
+    """How depths are chosen.
+
+    Attributes:
+        load: requests that a step is taken to hold at least; for replays, which may have fewer
+            sessions in flight than the load they stand for.
+        longest_wait: most steps that a request is left without drafts before the next probe.
+        balance_fade: per step, of what a request's own acceptance is judged by.
+        own_acceptance: whether a request's own recent acceptance scales its probabilities.
+    """
+
+    load: int = 1
+    longest_wait: int = 32
+    balance_fade: float = 0.95
+    own_acceptance: bool = True
+
+    def __post_init__(self) -> None:
+        as_integer(self.load, "load", minimum=1)
+        as_integer(self.longest_wait, "longest_wait", minimum=0)
+        as_real(self.balance_fade, "balance_fade", minimum=0.0, maximum=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """What to ask of proposers.
+
+    Attributes:
+        limits: ``(rows,)`` int64, most draft tokens per request; 0: do not ask for it.
+        min_prob: draft tokens less probable than this would not be chosen.
+    """
+
+    limits: NDArray[np.int64]
+    min_prob: float
+
+
+class DepthController:
+    """See the module docstring. Not thread-safe: it belongs to one engine or replay.
+
+    Args:
+        cost: what a step takes.
+        settings: see :class:`DepthSettings`.
+        calibration: experience to go on from.
+
+    Attributes:
+        rates: the going rates.
+        calibration: what sources' claims are worth.
+        chosen, offered: draft tokens verified and drafted so far.
+    """
+
+    def __init__(
+        self,
+        cost: StepCost,
+        settings: DepthSettings | None = None,
+        *,
+        calibration: DraftCalibration | None = None,
+    ) -> None:
+        self.settings = settings or DepthSettings()
+        self.rates = GoingRates()
+        self.calibration = calibration or DraftCalibration()
+        self.offered = self.chosen = 0
+        self._curves = CostCurves(cost)
+        self._backoff = BackOff(self.settings.longest_wait)
+        self._slots: dict[int, int] = {}
+        self._free: list[int] = []
+        self._balance: Floats = np.zeros((16, 2))
+        self._survived: Floats = np.zeros((_DEEPEST, 2))
+        self._draft_ms = 0.0  # per draft token, lately
+        self._step: _Step | None = None
+
+    # --- a step, in the order of the calls -------------------------------------------------------
+
+    def plan(
+        self,
+        requests: Sequence[int],
+        *,
+        context_tokens: float,
+        tokens: int | None = None,
+        limits: Sequence[int] | NDArray[np.integer] | None = None,
+        weights: Sequence[float] | None = None,
+    ) -> StepPlan:
+        """Look at a step before drafting for it. O(rows).
+
+        Args:
+            requests: a number for each request that may have a draft.
+            context_tokens: tokens of cache that the step reads, all requests together.
+            tokens: in the step without drafts; ``None``: one per request.
+            limits: most draft tokens per request.
+            weights: of the requests' gains against each other; ``None``: equal.
+        """
+        n = len(requests)
+        rows = max(n, 1)
+        load = max(self.settings.load, rows)
+        scale = load / rows
+        base = load if tokens is None else max(round(tokens * scale), 1)
+        context = context_tokens * scale
+        most = _DEEPEST * rows if limits is None else int(np.sum(limits))
+        plain = max(float(self._curves.curve(load, context, load, 0)[0][0]), 1e-9)
+        furthest = int(most * scale) + 1
+        curve, slopes = self._curves.curve(base, context, load, furthest)
+        rate = self.rates.speedup(load) * load / plain
+        slots = np.array([self._slot(r) for r in requests], np.int64)
+        trust, heaviest = np.ones(n), 1.0
+        if self.settings.own_acceptance:
+            trust = _trust(self._balance[slots])
+        if weights is not None:
+            relative = np.asarray(weights, np.float64) / np.mean(weights)
+            trust, heaviest = trust * relative, float(relative.max())
+        self._step = _Step(slots, load, scale, plain, curve, rate, trust)
+        floor = min(max(rate * float(slopes[furthest]) / heaviest, _LEAST_PROB), 1.0)
+        return StepPlan(self._limits(self._step, limits, n), floor)
+
+    def choose(self, drafts: DraftBatch) -> DraftBatch:
+        """The part of the drafts that is worth verifying, with calibrated probabilities.
+
+        Args:
+            drafts: one per request of :meth:`plan`, in its order.
+        """
+        step = self._step
+        assert step is not None
+        n = len(drafts.token_ids)
+        step.offered, step.probs = drafts, drafts.probs
+        if not n:
+            return drafts
+        step.probs = self.calibration.probabilities(drafts)
+        judged = DraftBatch(
+            drafts.offsets,
+            drafts.token_ids,
+            drafts.parents,
+            step.probs,
+            drafts.sources,
+            drafts.match_lens,
+        )
+        chosen = allocate(judged, step.trust, step.curve, step.rate, scale=step.scale)
+        step.chosen = len(chosen.token_ids)
+        self.offered += n
+        self.chosen += step.chosen
+        self._backoff.count(step.slots, drafts.offsets, chosen.offsets)
+        return chosen
+
+    def learn(
+        self,
+        token_ids: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        *,
+        propose_ms: float = 0.0,
+    ) -> None:
+        """Learn from what the requests of the step gained.
+
+        Args:
+            token_ids: row ``r`` gained ``token_ids[offsets[r]:offsets[r + 1]]``.
+            offsets: ``(rows + 1,)``.
+            propose_ms: what the proposers took, all requests together.
+        """
+        step, self._step = self._step, None
+        assert step is not None
+        if step.offered is None:
+            return
+        kernels.learn(
+            step.offered.offsets,
+            step.offered.token_ids,
+            step.offered.parents,
+            step.probs,
+            step.offered.probs,
+            step.offered.sources,
+            step.offered.match_lens,
+            step.slots,
+            self.calibration.coarse,
+            self.calibration.fine,
+            self._balance,
+            self._survived,
+            self.settings.balance_fade,
+            MEMORY,
+            offsets,
+            token_ids,
+        )
+        drafted = len(step.offered.token_ids)
+        if drafted:
+            self._draft_ms += 0.05 * (propose_ms / drafted - self._draft_ms)
+        added = float(step.curve[min(round(step.scale * step.chosen), len(step.curve) - 1)])
+        added -= float(step.curve[0])
+        spent_ms = step.plain_ms + added + step.scale * propose_ms
+        gained = step.scale * float(offsets[-1])
+        self.rates.learn(step.load, gained, step.load * spent_ms / step.plain_ms)
+        self._backoff.price(propose_ms * step.scale / step.plain_ms)
+
+    def forget(self, request: int) -> None:
+        """A request has ended; its number may be used again. Unknown ones are ignored."""
+        slot = self._slots.pop(request, None)
+        if slot is not None:
+            self._balance[slot] = 0.0
+            self._backoff.forget(slot)
+            self._free.append(slot)
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def acceptance(self, request: int) -> float | None:
+        """Of what was expected of a request's drafts lately, the share that came true; ``None``
+        where nothing was expected."""
+        slot = self._slots.get(request)
+        if slot is None or self._balance[slot, kernels.B_EXPECTED] <= 0.0:
+            return None
+        expected, came = self._balance[slot]
+        return float(came / expected)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _slot(self, request: int) -> int:
+        slot = self._slots.get(request)
+        if slot is None:
+            if not self._free:
+                used = len(self._slots)
+                if used >= len(self._balance):
+                    self._balance = np.concatenate([self._balance, np.zeros_like(self._balance)])
+                self._free.append(used)
+            slot = self._free.pop()
+            self._slots[request] = slot
+        return slot
+
+    def _limits(
+        self, step: _Step, limits: Sequence[int] | NDArray[np.integer] | None, n: int
+    ) -> NDArray[np.int64]:
+        given = np.full(n, _DEEPEST, np.int64)
+        if limits is not None:
+            given = np.minimum(given, np.asarray(limits, np.int64))
+        if self._draft_ms * step.load > _COSTLY * step.plain_ms:
+            given = np.minimum(given, self._foreseen(step))
+        return self._backoff.limits(step.slots, given)
+
+    def _foreseen(self, step: _Step) -> int:
+        """The depth to draft to where drafting itself takes time: what it is expected to bring by
+        what came true lately, against drafting and verifying it. At least 1."""
+        survived = (self._survived[:, 0] + 1.0) / (self._survived[:, 1] + 1.5)
+        survived = np.minimum.accumulate(survived)
+        depths = np.arange(1, _DEEPEST + 1)
+        rows = len(step.slots)
+        sizes = np.minimum(np.round(step.scale * rows * depths), len(step.curve) - 1)
+        extra = (step.curve[sizes.astype(np.int64)] - step.curve[0]) / (step.scale * rows)
+        net = np.cumsum(survived) - step.rate * (extra + self._draft_ms * step.scale * depths)
+        return max(int(net.argmax()) + 2, 1)  # one further, so that its chances stay known
+
+
+@dataclass(slots=True)
+class _Step:
+    """The step under way."""
+
+    slots: NDArray[np.int64]
+    load: int
+    scale: float
+    plain_ms: float
+    curve: Floats
+    rate: float
+    trust: Floats
+    offered: DraftBatch | None = None
+    probs: NDArray[np.float32] | None = None
+    chosen: int = 0
+
+
+def _trust(balance: Floats) -> Floats:
+    """A request's factor on its probabilities: what came true over what was expected, not above 1,
+    with a few draft tokens' worth of good faith."""
+    faith = 3.0
+    ratio = (balance[:, kernels.B_CAME] + faith) / (balance[:, kernels.B_EXPECTED] + faith)
+    trust: Floats = np.minimum(ratio, 1.0)
+    return trust

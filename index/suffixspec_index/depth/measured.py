@@ -1,0 +1,230 @@
+"""The step cost of a running engine, learned from its own steps.
+
+A step of ``t`` tokens that reads ``c`` tokens of cache for ``r`` requests is taken to last
+
+    pace · (f(t) + a · c + b · r)   milliseconds.
+
+``f`` is a line through knots (1, 2, 3, 4, 6, 8, 12, ... tokens), each the mean of the steps near
+it; ``a`` and ``b`` come from how steps of like size differ with their context and their number of
+requests (a regression within sizes, so that the shape of ``f`` cannot disturb it). ``pace`` follows
+quickly what slows down or speeds up all steps alike, other programs or the clock of the processor,
+so that knots that have not been visited for long stay comparable with those that have.
+
+What was not seen yet is taken to be cheap: between two visited knots as cheap as the smaller one.
+So a size that might pay is tried, and then known.
+
+Robust: the first steps of every size are dropped (compilation, allocation), and a step far outside
+what its neighbours took counts only as far as they would allow.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from suffixspec_index.depth.costs import Floats, StepCost
+
+KNOTS = tuple(
+    sorted({1, 2, 3} | {n << k for k in range(14) for n in (4, 6)})
+)  # 1, 2, 3, 4, 6, 8, 12, ... 49152
+
+_DROPPED = 1  # first steps near a knot that do not count
+_MEMORY = 60.0  # steps near a knot that its mean is taken from
+_SEED_WEIGHT = 3.0  # steps that a seed's opinion is worth
+_PACE_RATE = 0.05
+_CLIP = 4.0  # mean absolute deviations beyond which a step is cut
+_REFRESH = 8  # steps after which the curve is drawn anew
+_ENOUGH = 6  # steps before the model has an opinion
+
+
+class MeasuredCost:
+    """See the module docstring.
+
+    Args:
+        seed: a model to start from, of this engine or one like it: its shape is taken over, its
+            scale is fitted to the first steps.
+
+    Not thread-safe: it belongs to an engine's thread.
+    """
+
+    def __init__(self, seed: StepCost | None = None) -> None:
+        self._seed = seed
+        self._level: Floats = np.zeros(len(KNOTS))
+        self._weight: Floats = np.zeros(len(KNOTS))
+        self._skipped: NDArray[np.int64] = np.zeros(len(KNOTS), np.int64)
+        self._means: Floats = np.zeros((len(KNOTS), 2))  # context and requests near a knot
+        self._moments: Floats = np.zeros((2, 2))
+        self._products: Floats = np.zeros(2)
+        self._slopes: Floats = np.zeros(2)
+        self._log_pace = 0.0
+        self._deviation = 0.0
+        self._steps = 0
+        self._xs: Floats = np.array([1.0])
+        self._ys: Floats = np.zeros(1)
+        self._version = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether enough was seen for an opinion."""
+        return self._steps >= _ENOUGH and bool(self._weight.any())
+
+    @property
+    def steps(self) -> int:
+        """Steps that counted."""
+        return self._steps
+
+    @property
+    def version(self) -> int:
+        """See :class:`~.costs.StepCost`."""
+        return self._version
+
+    def observe(self, tokens: int, context_tokens: float, requests: int, ms: float) -> None:
+        """Learn from a step. O(1), and O(knots) every eighth time.
+
+        Args:
+            tokens: in the step, drafts and prompt chunks included; at least 1.
+            context_tokens: tokens of cache it read, summed over the requests.
+            requests: rows in the step.
+            ms: how long it took, the proposers' time left out.
+        """
+        if tokens < 1 or not (ms > 0.0 and math.isfinite(ms)):
+            return
+        low = min(bisect_right(KNOTS, tokens) - 1, len(KNOTS) - 2)
+        share = min((tokens - KNOTS[low]) / (KNOTS[low + 1] - KNOTS[low]), 1.0)
+        near = low + (share > 0.5)
+        if self._skipped[near] < _DROPPED:
+            self._skipped[near] += 1
+            return
+        if not self._steps and self._seed is not None:
+            self._take_seed(tokens, context_tokens, requests, ms)
+        x = np.array((context_tokens / 1000.0, float(requests)))
+        ms = self._clipped(tokens, x, ms)
+        shape_ms = ms / math.exp(self._log_pace)
+        self._learn_slopes(near, tokens, x, shape_ms)
+        level = shape_ms - float(self._slopes @ x)
+        for knot, part in ((low, 1.0 - share), (low + 1, share)):
+            if part > 0.0:
+                self._learn_level(knot, part, level, tokens)
+        self._steps += 1
+        if self._steps <= _ENOUGH or self._steps % _REFRESH == 0:
+            self._redraw()
+
+    def step_ms(self, tokens: ArrayLike, context_tokens: ArrayLike, requests: int = 1) -> Floats:
+        """See :meth:`.costs.StepCost.step_ms`. Zero everywhere before the first step."""
+        n = np.asarray(tokens, np.float64)
+        base = np.interp(n, self._xs, self._ys)
+        if len(self._xs) > 1:
+            last = (self._ys[-1] - self._ys[0]) / (self._xs[-1] - self._xs[0])
+            base = base + last * np.maximum(n - self._xs[-1], 0.0)
+        context = np.asarray(context_tokens, np.float64) / 1000.0
+        further = self._slopes[0] * context + self._slopes[1] * requests
+        ms: Floats = np.maximum(base + further, 1e-3) * math.exp(self._log_pace)
+        return ms
+
+    def points(self) -> dict[int, float]:
+        """Tokens -> milliseconds without context, at the knots that steps were seen near."""
+        seen = [i for i in range(len(KNOTS)) if self._weight[i] >= 1.0]
+        pace = math.exp(self._log_pace)
+        return {KNOTS[i]: float(self._level[i] + self._slopes[1]) * pace for i in seen}
+
+    @property
+    def ms_per_1000_context_tokens(self) -> float:
+        """Milliseconds that a further 1000 tokens of cache cost."""
+        return float(self._slopes[0]) * math.exp(self._log_pace)
+
+    @property
+    def ms_per_request(self) -> float:
+        """Milliseconds that a further request costs beside its tokens."""
+        return float(self._slopes[1]) * math.exp(self._log_pace)
+
+    # --- inside ----------------------------------------------------------------------------------
+
+    def _take_seed(self, tokens: int, context_tokens: float, requests: int, ms: float) -> None:
+        assert self._seed is not None
+        scale = ms / max(float(self._seed.step_ms(tokens, context_tokens, requests)), 1e-6)
+        knots = np.array([k for k in KNOTS if k <= 4096], np.float64)
+        self._level[: len(knots)] = scale * self._seed.step_ms(knots, context_tokens, requests)
+        self._weight[: len(knots)] = _SEED_WEIGHT
+
+    def _clipped(self, tokens: int, x: Floats, ms: float) -> float:
+        """``ms``, no further from what is expected than a few usual deviations; moves the pace."""
+        if self._steps < _ENOUGH:
+            return ms
+        expected = float(self.step_ms(tokens, x[0] * 1000.0, int(x[1])))
+        error = math.log(ms / expected)
+        width = max(_CLIP * self._deviation, 0.05)
+        self._deviation += 0.05 * (min(abs(error), 2.0 * width) - self._deviation)
+        cut = min(max(error, -width), width)
+        self._log_pace += _PACE_RATE * cut
+        return expected * math.exp(cut)
+
+    def _learn_level(self, knot: int, part: float, level: float, tokens: int) -> None:
+        """Move one of the two knots beside a step so that the line between them meets it."""
+        if self._weight[knot] <= 0.0:
+            self._level[knot], self._weight[knot] = level, part
+            return
+        line = float(np.interp(tokens, KNOTS, self._known_levels()))
+        self._weight[knot] = min(self._weight[knot] + part, _MEMORY)
+        self._level[knot] += part * (level - line) / max(self._weight[knot], 1.0)
+
+    def _known_levels(self) -> Floats:
+        """Levels of all knots, those never visited from their visited neighbours."""
+        seen = np.flatnonzero(self._weight)
+        levels: Floats = np.interp(KNOTS, np.array(KNOTS)[seen], self._level[seen])
+        return levels
+
+    def _learn_slopes(self, near: int, tokens: int, x: Floats, ms: float) -> None:
+        """Regression within steps of like size, by decayed sums of products of deviations."""
+        if self._weight[near] < 1.0:
+            self._means[near] = x
+            return
+        off = x - self._means[near]
+        line = float(np.interp(tokens, KNOTS, self._known_levels()))
+        residual = ms - line - float(self._slopes @ self._means[near])
+        self._means[near] += 0.1 * off
+        self._moments = 0.995 * self._moments + np.outer(off, off)
+        self._products = 0.995 * self._products + off * residual
+        ridge = np.diag(0.5 + 0.01 * np.diag(self._moments))
+        solved = np.linalg.solve(self._moments + ridge, self._products)
+        self._slopes = np.maximum(solved, 0.0)
+
+    def _redraw(self) -> None:
+        """The curve through the visited knots: never falling, and flat up to the next one where
+        the step between them was never seen."""
+        seen = np.flatnonzero(self._weight >= 0.5)
+        if not len(seen):
+            return
+        ys = weighted_non_decreasing(self._level[seen], self._weight[seen])
+        xs: list[float] = []
+        line: list[float] = []
+        for (i, y), (j, z) in pairwise(zip(seen.tolist(), ys.tolist(), strict=True)):
+            xs.append(float(KNOTS[i]))
+            line.append(y)
+            if j - i > 1:  # knots between them were never visited: as cheap as may be
+                xs.append(float(KNOTS[j - 1]))
+                line.append(y + (z - y) * 0.25)
+        xs.append(float(KNOTS[int(seen[-1])]))
+        line.append(float(ys[-1]))
+        self._xs, self._ys = np.array(xs), np.array(line)
+        self._version += 1
+
+
+def weighted_non_decreasing(values: Floats, weights: Floats) -> Floats:
+    """The weighted least-squares non-decreasing fit (isotonic regression). O(n).
+
+    Values that run against the order are pooled to their mean, so that neither a slow outlier nor a
+    fast one decides for its neighbours.
+    """
+    pools: list[tuple[float, float, int]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        mean, total, size = value, weight, 1
+        while pools and pools[-1][0] > mean:
+            before, heavy, n = pools.pop()
+            mean = (before * heavy + mean * total) / (heavy + total)
+            total, size = heavy + total, n + size
+        pools.append((mean, total, size))
+    return np.repeat([mean for mean, _, _ in pools], [size for _, _, size in pools])
