@@ -28,6 +28,7 @@ _LAZY_COMMANDS = {
     "tune": "Find the thresholds that suit your own traces, judged on held-out sessions.",
     "record": "Record agent sessions with a local model, token ids included.",
     "serve": "Serve completions and drafts over HTTP and gRPC.",
+    "bench": "Measure what speculation gains, in this process or on a server.",
     "generate": "Watch a model write, with the tokens that speculation gained marked.",
     "check-lossless": "Compare outputs with and without speculation, token for token.",
     "synthesize": "Generate larger synthetic workloads for load tests.",
