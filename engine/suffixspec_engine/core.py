@@ -223,6 +223,8 @@ class EngineCore:
             logprobs=verdict.logprobs,
             finish_reason=verdict.finish_reason,
             stop_reason=verdict.stop_reason,
+            draft=row.draft if len(row.draft) else None,
+            accepted=tuple(verdict.accepted),
         )
         if verdict.finish_reason is None:
             request.emit(event)

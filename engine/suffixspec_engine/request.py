@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from suffixspec_engine.cache import SequenceCache
 from suffixspec_engine.metrics import RequestMetrics
 from suffixspec_engine.sampling import GrammarMatcher, RowState, SamplingParams, TokenLogprobs
-from suffixspec_index.draft import Source
+from suffixspec_index.draft import Draft, Source
 from suffixspec_index.proposers.base import Proposer, RequestHandle
 
 FinishReason = Literal["stop", "length", "error", "cancelled"]
@@ -30,6 +30,8 @@ class StepEvent:
         logprobs: per token, if asked for.
         finish_reason: why the request ended here; ``None`` if it goes on.
         stop_reason: the stop token or stop string, or what went wrong.
+        draft: what was proposed in this step; ``None``: nothing.
+        accepted: nodes of the draft that were accepted, in order.
     """
 
     request_id: str
@@ -39,6 +41,8 @@ class StepEvent:
     logprobs: tuple[TokenLogprobs, ...] | None = None
     finish_reason: FinishReason | None = None
     stop_reason: int | str | None = None
+    draft: Draft | None = field(default=None, compare=False, repr=False)
+    accepted: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

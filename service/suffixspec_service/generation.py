@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from suffixspec_engine.metrics import RequestMetrics
 from suffixspec_engine.request import FinishReason, StepEvent
 from suffixspec_engine.streams import RequestStream
-from suffixspec_index.draft import Source
 from suffixspec_index.errors import ConfigError
 from suffixspec_service.callers import Tenant
 from suffixspec_service.monitor import Piece, RequestRecord
+from suffixspec_service.monitor.pieces import StepSeen, pieces_of
 from suffixspec_service.spaces import Space
 from suffixspec_service.tracing import record_span
 
@@ -71,6 +71,7 @@ class _Choice:
     session_id: str
     text: list[str] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
+    steps: list[StepSeen] = field(default_factory=list)
     last_at: float = 0.0
     finish_reason: FinishReason | None = None
 
@@ -189,6 +190,9 @@ class Generation:
             if event.token_ids:
                 choice.gaps.append(now - choice.last_at)
                 choice.last_at = now
+                if self._runtime.monitor.keeps_text:
+                    seen = (event.token_ids, event.sources, event.draft, event.accepted)
+                    choice.steps.append(StepSeen.of(*seen))
             choice.text.append(event.text)
             choice.finish_reason = event.finish_reason
             self._events.put_nowait((choice.index, event))
@@ -262,9 +266,5 @@ class Generation:
         )
 
     def _pieces(self, choice: _Choice) -> tuple[Piece, ...]:
-        request = choice.stream.request
-        detokenizer = self._engine.detokenizer(self.request.prompt[-8:].tolist())
-        return tuple(
-            Piece(detokenizer.feed(token), Source(source).label)
-            for token, source in zip(request.state.output_token_ids, request.sources, strict=True)
-        )
+        end = self.request.prompt[-8:].tolist()
+        return pieces_of(end, choice.steps, self._engine.detokenizer)

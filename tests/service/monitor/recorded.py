@@ -40,6 +40,7 @@ def drafting(accepted: float, *, drafted: int = 100, **changed: Any) -> RequestR
     count = round(accepted * drafted)
     return record(
         drafted=drafted,
+        output_tokens=12 + count,
         accepted=count,
         by_source={"session": (drafted, count)},
         accepted_per_position=(count,),

@@ -71,7 +71,8 @@ def test_nothing_is_said_without_a_past() -> None:
     detector = DriftDetector()
     assert feed(detector, iter([(100, 90)] * 40 + [(100, 10)] * 30)) == []
     assert detector.baseline is None
-    assert detector.recent == pytest.approx((2 * 800 * 0.1 + 600 * 0.1 + 800 * 0.5) / 3000)
+    # Four whole blocks of eight requests, the first of them before the fall, and six requests.
+    assert detector.recent == pytest.approx((800 * 0.9 + 2400 * 0.1 + 600 * 0.1) / 3800)
 
 
 def test_a_rise_is_no_alarm() -> None:

@@ -54,7 +54,7 @@ const cards = (data, rangeName) => {
     card("Tokens per step", decimal(ratio(total.output_tokens, total.steps)), "", `${short(total.output_tokens)} tokens in ${short(total.steps)} steps`),
     card("Acceptance", percent(ratio(total.accepted, total.drafted)), "", `${short(total.accepted)} of ${short(total.drafted)} drafted`),
     card("Output", short(total.output_tokens / span), "tokens/s", `mean of the last ${rangeName}`),
-    card("Requests", count(total.requests), "", total.failed ? `${plural(total.failed, "of them")} failed or cancelled` : `none of them failed`),
+    card("Requests", count(total.requests), "", total.failed ? `${count(total.failed)} failed or cancelled` : "none of them failed"),
     gauges && card("Running", count(gauges.running), "", `${count(gauges.waiting)} waiting`),
     card("Index memory", bytes(size), "", plural(data.namespaces.length, "namespace")),
   ];
@@ -91,8 +91,8 @@ const draw = (charts, data, range) => {
     charts.queue.chart.update({ ...x, marks: [], yMin: 0, series: [
       { name: "running", colour: 0, values: frame.top(gauges.running) }, { name: "waiting", colour: 1, values: frame.top(gauges.waiting) }] });
   }
-  charts.memory.hidden = !gauges.index_bytes;
-  if (gauges.index_bytes) {
+  charts.memory.hidden = !gauges.index_bytes?.some((v) => v > 0);
+  if (!charts.memory.hidden) {
     charts.memory.chart.update({ ...x, marks: [], yMin: 0, yFormat: bytes, series: [{ name: "bytes", colour: 2, values: filled(frame.top(gauges.index_bytes)) }] });
   }
 };
@@ -113,8 +113,8 @@ const counts = (data) => {
   const byTenant = Object.entries(tenants).map(([name, one]) => [name, Object.fromEntries(Object.entries(one).map(([k, v]) => [k, sum(v)]))]).sort((a, b) => b[1].output_tokens - a[1].output_tokens);
   return [
     bySource.length && h("div", { class: "panel" }, h("h3", {}, "By source"), table("Drafted tokens by source",
-      ["Source", "Drafted", "Accepted", "Wasted", "Acceptance", "Share of output"],
-      bySource.map(([label, drafted, accepted]) => [sourceName(label), count(drafted), count(accepted), count(drafted - accepted), percent(ratio(accepted, drafted)), percent(ratio(accepted, output))]))),
+      ["Source", "Drafted", "Accepted", "Acceptance", "Share of output"],
+      bySource.map(([label, drafted, accepted]) => [sourceName(label), count(drafted), count(accepted), percent(ratio(accepted, drafted)), percent(ratio(accepted, output))]))),
     byTenant.length && h("div", { class: "panel" }, h("h3", {}, "By tenant"), table("Requests by tenant",
       ["Tenant", "Requests", "Output tokens", "Tokens per step", "Acceptance"],
       byTenant.map(([name, one]) => [name === "_other" ? "others" : name, count(one.requests), count(one.output_tokens), decimal(ratio(one.output_tokens, one.steps)), percent(ratio(one.accepted, one.drafted))]))),
