@@ -214,6 +214,18 @@ class RedisCluster:
         text = info if isinstance(info, dict) else dict(_pairs(info))
         return text["cluster_state"] == "ok" and int(text["cluster_known_nodes"]) == 3
 
+    def move_slot(self, slot: int) -> None:
+        """Move a slot that has keys to another node, as resharding does."""
+        owner = next(n for n in self.nodes if n.call("CLUSTER", "COUNTKEYSINSLOT", slot))
+        taker = self.nodes[(self.nodes.index(owner) + 1) % len(self.nodes)]
+        name, other = (node.call("CLUSTER", "MYID").decode() for node in (owner, taker))
+        taker.call("CLUSTER", "SETSLOT", slot, "IMPORTING", name)
+        owner.call("CLUSTER", "SETSLOT", slot, "MIGRATING", other)
+        for key in owner.call("CLUSTER", "GETKEYSINSLOT", slot, 1000):
+            owner.call("MIGRATE", "127.0.0.1", taker.port, key, 0, 5000)
+        for node in (taker, owner):
+            node.call("CLUSTER", "SETSLOT", slot, "NODE", other)
+
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.nodes[0].port}/0"

@@ -89,6 +89,9 @@ class _Login(CredentialProvider):
         user, password = self._place.credentials()
         return (user, password or "") if user else (password or "",)
 
+    async def get_credentials_async(self) -> tuple[str] | tuple[str, str]:
+        return self.get_credentials()
+
 
 class RedisClient:
     """See the module docstring. Nothing is connected before the first call.

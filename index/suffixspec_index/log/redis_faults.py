@@ -91,9 +91,12 @@ def is_connection_lost(error: BaseException) -> bool:
 
 def _code(error: BaseException) -> str:
     """The word Redis names the error by."""
+    told = getattr(error, "status_code", None)  # newer clients keep it
+    if isinstance(told, str) and told.isupper() and told != "ERR":
+        return told
     if isinstance(error, R.AuthenticationError):
-        asked = "required" in str(error).lower() or str(error).startswith("NOAUTH")
-        return "NOAUTH" if asked else "WRONGPASS"
+        text = str(error).lower()
+        return "NOAUTH" if "required" in text or "already authenticated" in text else "WRONGPASS"
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code
