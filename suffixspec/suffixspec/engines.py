@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,10 @@ from suffixspec_index.speculative_config import SpeculativeConfig
 if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
     from suffixspec_engine.models import TargetModel
+
+
+METHODS_OF_THE_ENGINE = ("draft_model",)
+"""Methods that only work where a model runs; see :func:`suffixspec.methods.choose_methods`."""
 
 
 def load_target(
@@ -41,11 +46,15 @@ def load_target(
     return load_model(model, dtype=dtype, max_model_len=max_model_len)
 
 
-def make_engine(target: TargetModel, speculative: SpeculativeConfig | None) -> Engine:
-    """An engine with or without speculation."""
+def make_engine(
+    target: TargetModel,
+    speculative: SpeculativeConfig | None,
+    progress: Callable[[str], None] | None = None,
+) -> Engine:
+    """An engine with or without speculation; ``progress`` hears what is compiled meanwhile."""
     from suffixspec_engine.engine import Engine
 
-    return Engine(target, speculative=speculative)
+    return Engine(target, speculative=speculative, progress=progress)
 
 
 def read_prompt(text: str) -> str:

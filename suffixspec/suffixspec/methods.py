@@ -24,6 +24,7 @@ def choose_methods(
     method: str | None = None,
     config: str | None = None,
     compare: Sequence[str] = (),
+    also: Sequence[str] = (),
 ) -> list[tuple[str, SpeculativeConfig]]:
     """The configurations to replay, each with a label of its own.
 
@@ -33,6 +34,8 @@ def choose_methods(
         config: a speculative configuration as JSON.
         compare: method names separated by commas, or JSON objects; they come after the one that
             ``method`` or ``config`` gives.
+        also: methods that work here beside those of the index: where a model runs, for example,
+            ``draft_model``.
 
     Raises:
         ConfigError: a method or setting is unknown, or one configuration is given twice.
@@ -50,11 +53,10 @@ def choose_methods(
             configs.extend(_by_name(name, settings) for name in names if name)
     if not configs:
         configs.append(settings)
+    usable = (*available_methods(), *also)
     for one in configs:
-        if one.method not in available_methods():
-            raise ConfigError(
-                f"method: {one.method!r} cannot be replayed; use {', '.join(available_methods())}"
-            )
+        if one.method not in usable:
+            raise ConfigError(f"method: {one.method!r} cannot be used; use {', '.join(usable)}")
     return list(zip(_labels(configs), configs, strict=True))
 
 

@@ -40,7 +40,7 @@ def test_a_method_that_comes_twice_is_told_apart_by_what_differs() -> None:
     ("arguments", "message"),
     [
         ({"method": "sufix"}, "method"),
-        ({"method": "eagle", "config": '{"model": "m"}'}, "cannot be replayed"),
+        ({"method": "eagle", "config": '{"model": "m"}'}, "cannot be used"),
         ({"method": "ngram", "config": '{"method": "suffix"}'}, "contradicts"),
         ({"method": "ngram", "config": "{"}, "not valid JSON"),
         ({"config": "[]"}, "object"),

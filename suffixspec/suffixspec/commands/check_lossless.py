@@ -13,7 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from suffixspec.engines import as_chat, load_target, make_engine, read_prompt
+from suffixspec.engines import (
+    METHODS_OF_THE_ENGINE,
+    as_chat,
+    load_target,
+    make_engine,
+    read_prompt,
+)
 from suffixspec.methods import choose_methods
 from suffixspec.settings import LoadedSettings
 from suffixspec_index.errors import ConfigError
@@ -96,10 +102,11 @@ def check_lossless(
         method=method,
         config=speculative_config,
         compare=compare or (),
+        also=METHODS_OF_THE_ENGINE,
     )
     texts = _prompts(prompts, prompt_file)
-    console = Console()
-    with Console(stderr=True).status(f"loading {model}"):
+    console, messages = Console(), Console(stderr=True)
+    with messages.status(f"loading {model}"):
         target = load_target(model, dtype=dtype, threads=threads)
         from suffixspec_engine.sampling import SamplingParams
     if not raw:
@@ -113,7 +120,9 @@ def check_lossless(
         truth = [plain.generate([t], p)[0] for t, p in zip(texts, params, strict=True)]
         results = []
         for label, speculative in methods:
-            with make_engine(target, speculative) as engine:
+            with messages.status("drafting") as doing:
+                engine = make_engine(target, speculative, doing.update)
+            with engine:
                 found = _compare(engine, plain, texts, params, truth, rounds)
                 counts = engine.metrics.counts
                 results.append((label, found, counts.tokens_per_step, counts.accepted))

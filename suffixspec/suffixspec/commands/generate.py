@@ -10,7 +10,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from suffixspec.engines import as_chat, load_target, make_engine, read_prompt
+from suffixspec.engines import (
+    METHODS_OF_THE_ENGINE,
+    as_chat,
+    load_target,
+    make_engine,
+    read_prompt,
+)
 from suffixspec.methods import choose_methods
 from suffixspec.settings import LoadedSettings
 from suffixspec_index.draft import Source
@@ -25,6 +31,7 @@ STYLES = {
     Source.GLOBAL: "black on cyan",
     Source.NGRAM: "black on yellow",
     Source.PREDICTION: "black on blue",
+    Source.DRAFT_MODEL: "black on bright_red",
     Source.FORCED: "black on magenta",
 }
 """How an accepted token is marked, by who drafted it; the model's own tokens are plain."""
@@ -73,13 +80,18 @@ def generate(
     """
     loaded: LoadedSettings = context.obj
     ((_, speculative),) = choose_methods(
-        loaded.settings.speculative, method=method, config=speculative_config
+        loaded.settings.speculative,
+        method=method,
+        config=speculative_config,
+        also=METHODS_OF_THE_ENGINE,
     )
     status = Console(stderr=True)
     turns = [read_prompt(text) for text in prompts or EXAMPLE]
-    with status.status(f"loading {model}"):
+    with status.status(f"loading {model}") as doing:
         target = load_target(model, dtype=dtype, threads=threads)
         from suffixspec_engine.sampling import SamplingParams
+
+        engine = make_engine(target, speculative, doing.update)
     params = SamplingParams(
         temperature=temperature,
         top_p=top_p,
@@ -89,7 +101,7 @@ def generate(
     )
     out = Console(highlight=False, soft_wrap=True)
     messages: list[dict[str, str]] = []
-    with make_engine(target, speculative) as engine:
+    with engine:
         for turn in turns:
             messages.append({"role": "user", "content": turn})
             prompt = turn if raw else as_chat(target, messages)

@@ -209,7 +209,7 @@ def test_sliding_windows_draft_right() -> None:
         initializer_range=0.4,
         sliding_window=8,
     )
-    model: Any = MistralForCausalLM(config).eval()
+    model: Any = MistralForCausalLM(config)
     proposer = make(model)
     context = TOKENIZER.encode("that is what the rat sat at on the mat").ids
     request = proposer.begin("s", context)

@@ -16,7 +16,9 @@ pytest.importorskip("transformers")
 from suffixspec import cli
 from suffixspec.commands import check_lossless
 from suffixspec.engines import make_engine
+from suffixspec.methods import choose_methods
 from suffixspec_index.errors import ConfigError
+from suffixspec_index.speculative_config import SpeculativeConfig
 from tests.engine.conftest import write_tiny_llama
 
 if TYPE_CHECKING:
@@ -104,6 +106,16 @@ def test_identical_outputs(tiny: Path) -> None:
     assert all(result["lossless"] for result in results)
 
 
+def test_a_draft_model_can_be_named(tiny: Path) -> None:
+    options = ("--raw", "--max-tokens", "12", "--json", "--speculative-config")
+    config = {"model": str(tiny), "num_speculative_tokens": 3, "draft_token_cost": 0.1}
+    for method in ("draft_model", "hybrid"):
+        text = generate(tiny, "abc", *options, json.dumps(config | {"method": method}))
+        assert json.loads(text)["metrics"]["by_source"]["draft_model"]["accepted"] > 0
+    with pytest.raises(ConfigError, match="cannot be used"):
+        choose_methods(SpeculativeConfig(), config=json.dumps(config))
+
+
 def test_a_difference_is_shown_with_its_margin(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another model takes the place of the one that speculates."""
     from suffixspec_engine.models import load_model
@@ -111,7 +123,7 @@ def test_a_difference_is_shown_with_its_margin(tiny: Path, monkeypatch: pytest.M
     other = load_model(write_tiny_llama(tiny.parent / "other", initializer_range=0.25))
     make = make_engine
 
-    def swapped(target: TargetModel, speculative: object) -> object:
+    def swapped(target: TargetModel, speculative: object, progress: object = None) -> object:
         return make(target if speculative is None else other, None)
 
     monkeypatch.setattr(check_lossless, "make_engine", swapped)
