@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,7 +108,7 @@ class Step:
 
     advanced: Sequence[int] = ()
     lengths: Sequence[int] = ()
-    token_ids: Tokens = NO_TOKENS
+    token_ids: Tokens = field(default_factory=lambda: NO_TOKENS)
     proposed: Sequence[int] = ()
     limits: Sequence[int] = ()
 
