@@ -19,6 +19,7 @@ from suffixspec_index.draft import Draft, DraftBatch
 from suffixspec_index.draft_settings import DraftSettings
 from suffixspec_index.errors import InputError, IntegrityError, UnknownRequestError
 from suffixspec_index.forest import Forest
+from suffixspec_index.global_tree import GlobalTree
 from suffixspec_index.index_config import IndexConfig
 from suffixspec_index.kernels import draft as D
 from suffixspec_index.kernels import layout as L
@@ -91,6 +92,7 @@ class SuffixIndex:
             live_chunk=max(self.config.live_chunk, 1),
             forest=self._forest,
         )
+        self.spoken = GlobalTree(self.world)
         self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()  # least recent first
         self._requests: dict[int, _Request] = {}
         self._table = np.zeros((8, D.REQUEST), np.int32)
@@ -124,7 +126,7 @@ class SuffixIndex:
                     known = common_prefix(self._sessions[session_id].context(), tokens)
                 fresh = tokens[known:]
                 if len(fresh) > 1:
-                    self.world.insert(fresh)
+                    self.spoken.insert(fresh)
             row = self._free_row()
             start = int(self._forest.table[session.row, L.H_N_TEXT])
             request = self._table[row]
@@ -280,7 +282,7 @@ class SuffixIndex:
         tokens = as_token_array(token_ids, self.vocab_size, field="token_ids")
         with self._lock.writing():
             if self.config.max_cached_requests:
-                self.world.insert(tokens)
+                self.spoken.insert(tokens)
                 self._update_context()
                 self._enforce_budget()
 
@@ -302,16 +304,22 @@ class SuffixIndex:
         with self._lock.writing():
             self._settings.set_step_costs(costs)
 
-    def purge(self) -> None:
-        """Forget every sequence, every idle session and everything learned."""
+    def purge(self, *, before: float | None = None) -> None:
+        """Forget every sequence, every idle session and everything learned.
+
+        What running requests say from now on is remembered as usual. A listener is told, so that
+        all replicas of a shared index forget.
+
+        Args:
+            before: forget only the sequences that were said before this time (seconds since the
+                epoch), and leave sessions and what was learned.
+        """
+        if before is not None:
+            before = round(before, 6)  # as logs keep it
         with self._lock.writing():
-            for request in self._requests.values():
-                request.sequence = None
-            self.world.clear()
-            for name in [n for n, s in self._sessions.items() if s.request < 0]:
-                self._sessions.pop(name).drop()
-            self.model.reset()
-            self._after_rebuild()
+            self._forget(before)
+            if self.spoken.listener is not None:
+                self.spoken.listener.purge(before)
 
     def statistics(self) -> IndexStatistics:
         """Sizes. O(sequences)."""
@@ -417,6 +425,20 @@ class SuffixIndex:
         if grown:
             self._enforce_budget()
 
+    def _forget(self, before: float | None) -> None:
+        """As :meth:`purge`, telling nobody but those who wait for a live sequence's next piece."""
+        gone = set(self.world) if before is None else set(self.spoken.older(before))
+        for request in self._requests.values():
+            if request.sequence in gone:
+                self.spoken.leave(request.sequence)
+                request.sequence = None
+        self.spoken.forget(before)
+        if before is None:
+            for name in [n for n, s in self._sessions.items() if s.request < 0]:
+                self._sessions.pop(name).drop()
+            self.model.reset()
+        self._after_rebuild()
+
     def _lookup(self, handles: Sequence[int]) -> list[_Request]:
         try:
             return [self._requests[handle] for handle in handles]
@@ -460,10 +482,7 @@ class SuffixIndex:
     def _share(self, request: _Request, n: int) -> None:
         """Put the output so far of a running request into the global tree."""
         tokens = self._output(request, request.shared, n)
-        if request.sequence is None:
-            request.sequence = self.world.open(tokens)
-        else:
-            self.world.extend(request.sequence, tokens)
+        request.sequence = self.spoken.share(request.sequence, tokens)
         request.shared = n
 
     def _remember(self, request: _Request, *, keep: bool) -> None:
@@ -471,13 +490,12 @@ class SuffixIndex:
         n = int(self._forest.table[request.session.row, L.H_N_TEXT])
         rest = self._output(request, request.shared, n)
         if request.sequence is None:
-            if keep and n > request.start:
-                self.world.insert(rest)
+            if keep and len(rest):
+                self.spoken.insert(rest)
         elif keep:
-            self.world.extend(request.sequence, rest)
-            self.world.close(request.sequence)
+            self.spoken.close(request.sequence, rest)
         else:
-            self.world.evict([request.sequence])
+            self.spoken.discard(request.sequence)
             self._after_rebuild()
 
     def _output(self, request: _Request, first: int, last: int) -> NDArray[np.int32]:

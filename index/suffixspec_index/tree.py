@@ -138,6 +138,32 @@ class SuffixTree:
         self.sequences[sequence.id] = sequence
         return sequence.id
 
+    def insert_many(
+        self, token_ids: ArrayLike, offsets: ArrayLike, times: Iterable[float]
+    ) -> list[int]:
+        """Insert finished sequences in one kernel call; returns their ids.
+
+        Args:
+            token_ids: ``(m,)`` the tokens of all, end to end.
+            offsets: ``(n + 1,)`` rising from 0 to m: sequence ``i`` is
+                ``token_ids[offsets[i]:offsets[i + 1]]``.
+            times: when each was said, seconds since the epoch.
+
+        Raises:
+            TokenError: an id is wrong. CapacityError: the text is full. Nothing is changed then.
+        """
+        tokens = as_token_array(token_ids, self.vocab_size, field="token_ids")
+        bounds = np.ascontiguousarray(offsets, np.int64)
+        careful = self._open > 0
+        positions = self.forest.insert_blocks(self.row, tokens, bounds, careful=careful)
+        lengths = np.diff(bounds).tolist()
+        first = self._next_id
+        for at, length, said in zip(positions.tolist(), lengths, times, strict=True):
+            sequence = Sequence(self._next_id, said, [(at, length)], length)
+            self.sequences[sequence.id] = sequence
+            self._next_id += 1
+        return list(range(first, self._next_id))
+
     def open(self, token_ids: ArrayLike = (), *, at_time: float | None = None) -> int:
         """Start a sequence that will be extended; returns its id.
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
-from suffixspec_index.kernels import check, insert, layout, lookup, step
+from suffixspec_index.kernels import check, insert, layout, lookup, step, varint
 from suffixspec_index.tree import SuffixTree
 
 
@@ -23,7 +23,7 @@ def warm_up(progress: Callable[[str], None] | None = None) -> None:
 
     Args:
         progress: called before each stage with what it is doing, e.g. ``"compiling kernels
-            (once): inserting, 1 of 5"``, or ``"loading kernels: ..."`` where they are on disk.
+            (once): inserting, 1 of 6"``, or ``"loading kernels: ..."`` where they are on disk.
     """
     for number, (name, entries, run) in enumerate(_STAGES, start=1):
         if progress is not None:
@@ -55,6 +55,13 @@ def _insert() -> None:
     tree.close(sequence)
     for _ in range(2):
         tree.insert(np.arange(3000) % 997)  # large enough to grow every array
+    tree.insert_many(np.arange(4), [0, 2, 4], [0.0, 0.0])
+
+
+def _pack() -> None:
+    out = np.empty(varint.MOST, np.uint8)
+    size = varint.encode_varints(np.ones(1, np.int64), out)
+    varint.decode_varints(out[:size], np.empty(1, np.int64))
 
 
 def _look_up() -> None:
@@ -89,12 +96,17 @@ def _propose() -> None:
 
 # What is compiled together: a name, the kernels that Python calls, and something that calls them.
 _STAGES: tuple[tuple[str, tuple[Any, ...], Callable[[], object]], ...] = (
-    ("inserting", (insert.insert_text, insert.insert_windows, layout.rehash), _insert),
+    (
+        "inserting",
+        (insert.insert_text, insert.insert_sequences, insert.insert_windows, layout.rehash),
+        _insert,
+    ),
     (
         "looking up",
         (lookup.count_string, lookup.longest_match, lookup.frequency_draft),
         _look_up,
     ),
+    ("packing", (varint.encode_varints, varint.decode_varints), _pack),
     ("checking", (check.check_tree,), _check),
     ("advancing", (step.warm_cursor, step.advance_batch), _advance),
     ("proposing", (step.propose_one, step.propose_batch), _propose),

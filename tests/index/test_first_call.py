@@ -68,7 +68,7 @@ def test_nothing_is_compiled_after_warming_up() -> None:
 def test_progress_says_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     warm_up(said.append)
-    assert said[0] == "loading kernels: inserting, 1 of 5"
+    assert said[0] == "loading kernels: inserting, 1 of 6"
     assert len(said) == 5
 
     monkeypatch.setattr(module, "_any_cold", lambda entries: True)
@@ -77,7 +77,7 @@ def test_progress_says_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     said.clear()
     warm_up(said.append)
-    assert said[-1] == "compiling kernels (once): proposing, 5 of 5"
+    assert said[-1] == "compiling kernels (once): proposing, 6 of 6"
     assert is_cold()
 
 

@@ -305,3 +305,18 @@ def insert_text(table, row, tokens, end, careful):
     if stop <= at:
         return np.int64(0)
     return stop - insert_windows(table, row, stop, careful)
+
+
+@kernel
+def insert_sequences(table, row, tokens, offsets, first, positions, careful):
+    """Append and insert closed sequences ``tokens[offsets[i]:offsets[i + 1]]`` from ``first`` on.
+
+    ``positions`` gets where each starts in the text. Returns the first sequence whose windows are
+    not all in (its text is: :func:`insert_windows` goes on), or how many sequences there are. The
+    text must have room for all of them.
+    """
+    for i in range(first, offsets.shape[0] - 1):
+        positions[i] = table[row, H_N_TEXT]
+        if insert_text(table, row, tokens[offsets[i] : offsets[i + 1]], True, careful) != 0:
+            return i
+    return offsets.shape[0] - 1

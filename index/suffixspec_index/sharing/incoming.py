@@ -1,0 +1,228 @@
+"""Putting what others said into an index: in order, each record once, a little at a time.
+
+Two indexes that have taken in the same log hold the same sequences (a multiset: their order in the
+tree may differ, and nothing that is drafted depends on it). The rules that make it so:
+
+* A record is known by ``(origin, number)``; an origin's numbers rise, so that one number per origin
+  tells what was seen. Own records are in the index already and are left out,
+* except those that a purge wiped out here although they stand after its mark in the log: they were
+  said before the mark arrived. They come back through the log like anybody else's.
+* A chunk that does not go on where its sequence ended (a part was dropped, trimmed or purged)
+  ends the sequence, and what follows of it is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from suffixspec_index.index import SuffixIndex
+from suffixspec_index.log.base import FOREVER, Record, RecordKind
+
+SLICE_TOKENS = 4096
+"""The write lock is held for about so many tokens at a time: one or two milliseconds."""
+
+IDLE_S = 900.0
+"""A live sequence of which no chunk came for so long has lost its origin: it is closed."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """What an :class:`Incoming` did, in records but for ``tokens``."""
+
+    applied: int = 0
+    tokens: int = 0
+    own: int = 0
+    duplicates: int = 0
+    orphans: int = 0
+    foreign: int = 0
+    purges: int = 0
+
+
+@dataclass(slots=True)
+class _Live:
+    """A sequence that comes in chunks."""
+
+    id: int  # in the global tree
+    length: int
+    time: float
+
+
+class Incoming:
+    """Takes records of one namespace into an index. One thread calls it.
+
+    Args:
+        index: where they go.
+        origin: of this replica's own records.
+    """
+
+    def __init__(self, index: SuffixIndex, origin: int) -> None:
+        self.index = index
+        self.origin = origin
+        self.counts = Counts()
+        self.last_number = -1
+        """The newest own record; whoever publishes keeps it, under the index's write lock."""
+        self._wiped: list[tuple[int, float]] = []  # (newest own number, before) of purges applied
+        self._seen: dict[int, int] = {}  # newest number by origin
+        self._live: dict[tuple[int, int], _Live] = {}
+
+    def take(self, records: Sequence[Record]) -> None:
+        """Apply records in order. The index's write lock is taken for a slice at a time."""
+        for piece in _slices(self._wanted(records)):
+            kind = piece[0].kind
+            if kind is RecordKind.SEQUENCE:
+                if len(piece[0].tokens) > 2 * SLICE_TOKENS:
+                    self._insert_long(piece.pop(0))
+                if piece:
+                    self._insert(piece)
+                continue
+            with self.index._lock.writing():
+                for record in piece:
+                    if kind is RecordKind.CHUNK:
+                        self._chunk(record)
+                    elif kind is RecordKind.DISCARD:
+                        self._discard(record)
+                    else:
+                        self._purge(record)
+                self._settle()
+
+    def expire(self, now: float) -> None:
+        """Close live sequences whose origin fell silent. O(live sequences)."""
+        silent = [key for key, live in self._live.items() if live.time < now - IDLE_S]
+        if silent:
+            with self.index._lock.writing():
+                for key in silent:
+                    self._end(key)
+                self._settle()
+
+    # --- which records ---------------------------------------------------------------------------
+
+    def _wanted(self, records: Sequence[Record]) -> Iterator[Record]:
+        size = self.index.vocab_size
+        for record in records:
+            if record.number <= self._seen.get(record.origin, -1):
+                self.counts.duplicates += 1
+                continue
+            self._seen[record.origin] = record.number
+            if record.origin == self.origin and not self._was_wiped(record):
+                self.counts.own += 1
+            elif size is not None and len(record.tokens) and int(record.tokens.max()) >= size:
+                self.counts.foreign += 1  # cannot happen while tokenizers have fingerprints
+            else:
+                yield record
+
+    def _was_wiped(self, record: Record) -> bool:
+        """Whether an own record may be no longer in the index, although it stands after the mark.
+
+        What continues a sequence goes the way its beginning went, which is known when its turn
+        comes.
+        """
+        if record.kind in (RecordKind.PURGE, RecordKind.DISCARD) or record.offset:
+            return True
+        return any(
+            record.number <= number and record.time < before for number, before in self._wiped
+        )
+
+    # --- what they do; the write lock is held but in _insert -------------------------------------
+
+    def _insert(self, records: Sequence[Record]) -> None:
+        offsets = np.zeros(len(records) + 1, np.int64)
+        np.cumsum([len(record.tokens) for record in records], out=offsets[1:])
+        tokens = np.concatenate([record.tokens for record in records])
+        times = [record.time for record in records]
+        with self.index._lock.writing():
+            self.index.world.insert_many(tokens, offsets, times)
+            self._settle()
+        self.counts.applied += len(records)
+        self.counts.tokens += len(tokens)
+
+    def _insert_long(self, record: Record) -> None:
+        """Piece by piece, so that nobody waits for all of it."""
+        index, world = self.index, self.index.world
+        tokens = record.tokens
+        with index._lock.writing():
+            sequence = world.open(tokens[:SLICE_TOKENS], at_time=record.time)
+            self._settle()
+        for start in range(SLICE_TOKENS, len(tokens), SLICE_TOKENS):
+            with index._lock.writing():
+                world.extend(sequence, tokens[start : start + SLICE_TOKENS])
+                self._settle()
+        with index._lock.writing():
+            world.close(sequence)
+            self._settle()
+        self.counts.applied += 1
+        self.counts.tokens += len(tokens)
+
+    def _chunk(self, record: Record) -> None:
+        key = (record.origin, record.sequence)
+        live = self._live.get(key)
+        world = self.index.world
+        if live is not None and live.id not in world.sequences:  # forgotten by a purge
+            del self._live[key]
+            live = None
+        if live is not None and record.offset != live.length:
+            self._end(key)
+            live = None
+        if live is None:
+            if record.offset:
+                self._count_orphan(record)
+                return
+            live = _Live(world.open(at_time=record.time), 0, record.time)
+            self._live[key] = live
+        if len(record.tokens):
+            world.extend(live.id, record.tokens)
+        live.length += len(record.tokens)
+        live.time = record.time
+        self.counts.applied += 1
+        self.counts.tokens += len(record.tokens)
+        if record.final:
+            self._end(key)
+
+    def _end(self, key: tuple[int, int]) -> None:
+        live = self._live.pop(key)
+        if live.id in self.index.world.sequences:
+            self.index.world.close(live.id)
+
+    def _discard(self, record: Record) -> None:
+        live = self._live.pop((record.origin, record.sequence), None)
+        if live is None:
+            self._count_orphan(record)
+        elif self.index.world.evict([live.id]):
+            self.index._after_rebuild()
+            self.counts.applied += 1
+
+    def _count_orphan(self, record: Record) -> None:
+        if record.origin == self.origin:
+            self.counts.own += 1
+        else:
+            self.counts.orphans += 1
+
+    def _purge(self, record: Record) -> None:
+        before = None if record.before == FOREVER else record.before
+        if before is None:
+            self._live.clear()
+        self.index._forget(before)
+        # A later purge that reaches as far covers the earlier ones.
+        self._wiped = [known for known in self._wiped if known[1] > record.before]
+        self._wiped.append((self.last_number, record.before))
+        self.counts.purges += 1
+
+    def _settle(self) -> None:
+        self.index._update_context()
+        self.index._enforce_budget()
+
+
+def _slices(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Runs of records of one kind, cut after about ``SLICE_TOKENS``."""
+    piece: list[Record] = []
+    tokens = 0
+    for record in records:
+        if piece and (record.kind is not piece[0].kind or tokens >= SLICE_TOKENS):
+            yield piece
+            piece, tokens = [], 0
+        piece.append(record)
+        tokens += len(record.tokens)
+    if piece:
+        yield piece
