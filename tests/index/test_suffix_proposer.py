@@ -73,12 +73,22 @@ def test_sources_are_told_apart() -> None:
     assert draft.source is Source.GLOBAL
 
 
-@pytest.mark.parametrize(("most", "expected"), [(0, 0), (1, 0), (2, 1), (5, 4), (None, 8)])
+@pytest.mark.parametrize(("most", "expected"), [(0, 0), (1, 0), (2, 1), (5, 4), (9, 8)])
 def test_max_tokens(most: int | None, expected: int) -> None:
     """The model adds one token itself, so a draft leaves room for it."""
     proposer = new_proposer()
     request = proposer.begin("s", [*range(10, 18), 10], max_tokens=most)
     assert len(proposer.propose(request)) == expected
+
+
+@pytest.mark.parametrize("period", [1, 2, 5, 20, 40])
+def test_a_copy_that_reaches_the_end_goes_on_with_itself(period: int) -> None:
+    """A rule of dashes is one token over and over: it is drafted at full length."""
+    proposer = new_proposer(num_speculative_tokens=32, suffix_decoding_min_token_prob=0)
+    pattern = list(range(10, 10 + period))
+    request = proposer.begin("s", [1, 2, 3, *pattern * 4])
+    expected = (pattern * 33)[:32] if period <= 20 else pattern[:32]
+    assert proposer.propose(request).token_ids.tolist() == expected
 
 
 def test_max_model_len() -> None:

@@ -54,7 +54,7 @@ class PluginSettings:
             as_text(self.log, "log")
         as_integer(self.max_bytes, "max_bytes", minimum=1 << 20)
         as_integer(self.max_sessions, "max_sessions", minimum=1)
-        as_boolean(self.identify, "identify")
+        object.__setattr__(self, "identify", as_boolean(self.identify, "identify"))
 
     @classmethod
     def from_vllm(cls, vllm_config: Any) -> PluginSettings:

@@ -12,6 +12,10 @@ slot  place
 4     the session's last tokens, which its tree does not hold yet: text position and length
 ====  =====================================================================================
 
+A copy of the last tokens that reaches the end of the text goes on with what it has copied, as in
+Lempel-Ziv coding (J. Ziv, A. Lempel, "A universal algorithm for sequential data compression", IEEE
+Transactions on Information Theory 23, 1977): so a rule of dashes is drafted at full length.
+
 Each place votes for at most three tokens. A vote is filed under a *cell*: slot, match length, how
 often the place was seen, the share this token had, and whether it was what followed last time. How
 often votes of a cell come true is learned (``mixture.py``); here they are only filed. A place that
@@ -58,6 +62,7 @@ FEATURES = SLOTS + HASHED
 
 P_NODE, P_CHILD, P_DEPTH, P_LENGTH = 0, 1, 2, 3
 P_BASE, P_COUNT, P_END = 4, 5, 6  # of the edge: its text, its count, the depth it ends at
+P_NEXT, P_TOKEN, P_PARENT = 1, 2, 4  # of the tail: its vote; the draft node's token and parent
 PLACE = 8
 # As a node: the shorter match was seen as often as the longer one of the slot before. So it ends at
 # the same occurrences, and all that follows it follows that one too: it need not be looked at.
@@ -182,7 +187,33 @@ def tail_place(head, text, places):
                 if m == MAX_TAIL_MATCH:
                     break
     places[0, TAIL, P_LENGTH] = best
+    if best > 0:
+        places[0, TAIL, P_NEXT] = text[places[0, TAIL, P_NODE]]
     return best
+
+
+@kernel(forceinline=True)
+def _follow_tail(session, places, node, out, token):
+    """Move the tail's place by one token to draft node ``out``. O(1) within the text; beyond its
+    end O(tokens copied), to find what was drafted there."""
+    places[out, TAIL, P_TOKEN] = token
+    places[out, TAIL, P_PARENT] = node
+    places[out, TAIL, P_LENGTH] = 0
+    length = places[node, TAIL, P_LENGTH]
+    if length <= 0 or places[node, TAIL, P_NEXT] != token:
+        return
+    position = places[node, TAIL, P_NODE] + 1
+    n = session[0][H_N_TEXT]
+    if position < n:
+        following = session[1][position]
+    else:
+        origin = out
+        for _ in range(n - places[0, TAIL, P_NODE] - 1):
+            origin = places[origin, TAIL, P_PARENT]
+        following = places[origin, TAIL, P_TOKEN]
+    places[out, TAIL, P_NODE] = position
+    places[out, TAIL, P_LENGTH] = length + 1
+    places[out, TAIL, P_NEXT] = following
 
 
 @kernel(forceinline=True)
@@ -272,7 +303,7 @@ def gather(session, world, places, node, last, blocked, scratch):
             side = WORLD_SIDE
         else:
             base = (k * LENGTHS + length_bucket(length)) * COUNTS * SHARES
-            votes[k, 0] = session[1][places[node, k, P_NODE]]
+            votes[k, 0] = places[node, k, P_NEXT]
             vote_cells[k, 0] = base + SHARES - 1
             vote_cells[k, 3] = base
             cast = 1
@@ -342,19 +373,16 @@ def _step(tree, places, node, out, k, token):
 def follow(session, world, places, node, out, token, beyond):
     """Fill the places of draft node ``out``, the child of ``node`` by ``token``. With ``beyond`` a
     place in a leaf goes on in the text when the tree's depth is passed."""
-    for k in range(SLOTS):
+    _follow_tail(session, places, node, out, token)
+    for k in range(TAIL):
         places[out, k, P_LENGTH] = 0
         length = places[node, k, P_LENGTH]
         if length <= 0:
             continue
-        if k < TAIL and places[node, k, P_NODE] == SAME:
+        if places[node, k, P_NODE] == SAME:
             if places[out, k - 1, P_LENGTH] > 0:
                 places[out, k, P_NODE] = SAME
                 places[out, k, P_LENGTH] = length + 1
-        elif k == TAIL:
-            if session[1][places[node, k, P_NODE]] == token:
-                places[out, k, P_NODE] = places[node, k, P_NODE] + 1
-                places[out, k, P_LENGTH] = places[node, k, P_LENGTH] + 1
         elif k < LEVELS:
             if beyond or places[node, k, P_DEPTH] + 1 < session[0][H_DEPTH]:
                 _step(session, places, node, out, k, token)
