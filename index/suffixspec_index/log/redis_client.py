@@ -50,6 +50,7 @@ T = TypeVar("T")
 
 _TRIES = 3
 _SHORTEST, _LONGEST, _LONGEST_REFUSED = 0.05, 2.0, 30.0  # seconds between attempts to connect
+_CLUSTER_PATIENCE = 10.0  # seconds without any success after which a cluster is joined anew
 
 
 class Backoff:
@@ -195,7 +196,8 @@ class RedisClient:
         unreachable = isinstance(problem, LogUnavailableError)
         lost = unreachable or isinstance(error, R.ReadOnlyError)  # another master may be in charge
         if client is not None and self.is_cluster:
-            lost = lost and time.monotonic() - self._last_success > self.place.timeout
+            quiet = time.monotonic() - self._last_success
+            lost = lost and quiet > max(_CLUSTER_PATIENCE, 4 * self.place.timeout)
         if client is not None and lost:
             async with self._connecting:
                 if self._client is client:
@@ -260,7 +262,7 @@ class RedisClient:
         try:
             await client.initialize()
         except BaseException:
-            await client.aclose()
+            await _close(client)
             raise
         return client
 
@@ -288,8 +290,7 @@ class RedisClient:
     async def _drop_client(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            with contextlib.suppress(TimeoutError, R.RedisError, OSError):
-                await client.aclose()
+            await _close(client)
 
     async def _shut_down(self) -> None:
         me = asyncio.current_task()
@@ -318,6 +319,14 @@ class Script:
             return await client.execute_command("EVALSHA", self._sha, *arguments)
         except R.NoScriptError:
             return await client.execute_command("EVAL", self._text, *arguments)
+
+
+async def _close(client: Client) -> None:
+    with contextlib.suppress(TimeoutError, R.RedisError, OSError):
+        await client.aclose()
+        if isinstance(client, RedisCluster):  # does nothing by itself after a fault
+            await client.nodes_manager.aclose()
+            await client.nodes_manager.aclose("startup_nodes")
 
 
 def _facts(reply: Any) -> dict[str, str]:

@@ -376,7 +376,7 @@ def test_a_server_that_still_loads() -> None:
 def test_a_cluster_whose_nodes_die_and_come_back(tmp_path: Path) -> None:
     cluster = RedisCluster(tmp_path).start()
     try:
-        keys = [NamespaceKey("t", "m", str(n)) for n in range(30)]
+        keys = [NamespaceKey("t", "m", str(n)) for n in range(8)]
         with open_log(cluster.url.replace("redis:", "redis+cluster:"), timeout=1.0) as log:
             for key in keys:
                 log.append(key, [record(1)])
