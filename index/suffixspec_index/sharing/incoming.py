@@ -215,7 +215,10 @@ class Incoming:
 
 
 def _slices(records: Iterator[Record]) -> Iterator[list[Record]]:
-    """Runs of records of one kind, cut after about ``SLICE_TOKENS``."""
+    """Runs of records of one kind, cut after about ``SLICE_TOKENS``.
+
+    A purge mark is handed on before the next record is asked for: it decides about that one.
+    """
     piece: list[Record] = []
     tokens = 0
     for record in records:
@@ -224,5 +227,8 @@ def _slices(records: Iterator[Record]) -> Iterator[list[Record]]:
             piece, tokens = [], 0
         piece.append(record)
         tokens += len(record.tokens)
+        if record.kind is RecordKind.PURGE:
+            yield piece
+            piece, tokens = [], 0
     if piece:
         yield piece

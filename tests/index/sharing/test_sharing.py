@@ -248,9 +248,10 @@ def test_drafts_go_on_while_a_long_log_is_read() -> None:
             for _ in range(200):
                 one.index.ingest(rng.integers(0, 1000, 500))
             settle([one])
-        late = Replica(log, depth=64)
+        late = Replica(log, depth=64, attach=False)
         with closing([late]):
             request = late.begin("a", [1, 2, 3, 1, 2])
+            late.attach()
             steps = 0
             while not late.sharing.status().caught_up:
                 assert late.proposer.propose(request).token_ids.tolist()[:1] == [3]
