@@ -78,13 +78,15 @@ const replayForm = (options) => {
 const tuningForm = () => {
   const concurrency = h("input", { value: "1, 8", inputmode: "numeric" });
   const trials = number(40, { min: 20, max: 500 });
+  const each = h("input", { type: "checkbox", checked: true });
   const minutes = number("", { min: 1, max: 1440, placeholder: "none" });
   return {
     nodes: [h("div", { class: "fields" },
       field("Requests at a time", concurrency, "Numbers; each gets settings of its own."),
-      field("Trials for each", trials), field("Minutes at most", minutes, "What was found until then is judged."))],
+      field("Trials for each", trials), field("Minutes at most", minutes, "What was found until then is judged.")),
+    h("div", { class: "choices" }, h("label", {}, each, "Try the thresholds of the best one by one"))],
     read: () => ({
-      kind: "tuning", concurrency: concurrency.value.split(/[\s,]+/).filter(Boolean).map(Number), trials: Number(trials.value),
+      kind: "tuning", concurrency: concurrency.value.split(/[\s,]+/).filter(Boolean).map(Number), trials: Number(trials.value), sensitivity: each.checked,
       timeout_s: minutes.value ? 60 * Number(minutes.value) : null,
     }),
   };
