@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 
@@ -29,36 +30,37 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = False
         read = 0
+        started = False
 
         async def counted() -> Message:
             nonlocal read
             message = await receive()
-            if message["type"] == "http.request":
-                read += len(message.get("body", b""))
-                if read > self._most:
-                    raise _TooLargeError
+            read += len(message.get("body", b""))
+            if read > self._most and not started:
+                raise _TooLargeError
             return message
 
         async def noted(message: Message) -> None:
             nonlocal started
-            started = started or message["type"] == "http.response.start"
+            if read > self._most and not started:
+                return  # what the application makes of the broken body
+            started = True
             await send(message)
 
-        try:
-            if _declared(scope) > self._most:
-                raise _TooLargeError
-            await self._app(scope, counted, noted)
-        except _TooLargeError:
-            if not started:
-                text = f"the body is larger than {self._most} bytes; send less"
-                answer = JSONResponse(
-                    body(text, "invalid_request_error", code="request_too_large"),
-                    status_code=413,
-                    headers={"Connection": "close"},
-                )
-                await answer(scope, receive, send)
+        if _declared(scope) > self._most:
+            read = self._most + 1
+        else:
+            with contextlib.suppress(_TooLargeError):
+                await self._app(scope, counted, noted)
+        if read > self._most and not started:
+            text = f"the body is larger than {self._most} bytes; send less"
+            answer = JSONResponse(
+                body(text, "invalid_request_error", code="request_too_large"),
+                status_code=413,
+                headers={"Connection": "close"},
+            )
+            await answer(scope, receive, send)
 
 
 class AccessLog:
