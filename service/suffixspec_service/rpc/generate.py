@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib.resources
 import re
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,11 +40,14 @@ def generate() -> dict[str, str]:
             "'suffixspec[dev]'"
         ) from None
     files = sorted(PROTO.rglob("*.proto"))
+    scripts = Path(sysconfig.get_path("scripts"))
     common = importlib.resources.files("grpc_tools") / "_proto"
     with tempfile.TemporaryDirectory() as folder:
         status = protoc.main(
             [
                 "protoc",
+                f"--plugin=protoc-gen-mypy={scripts / 'protoc-gen-mypy'}",
+                f"--plugin=protoc-gen-mypy_grpc={scripts / 'protoc-gen-mypy_grpc'}",
                 f"-I{PROTO}",
                 f"-I{common}",
                 f"--python_out={folder}",

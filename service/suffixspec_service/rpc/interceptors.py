@@ -85,7 +85,8 @@ class Calls(grpc.aio.ServerInterceptor):
                 code = "OK"
                 return answer
             except Exception as error:
-                code = await _end_with(context, error, method)
+                code = _code_name(error, context)
+                await _end_with(context, error, method)
             finally:
                 self._metrics.count(method, code, time.perf_counter() - started)
 
@@ -102,7 +103,8 @@ class Calls(grpc.aio.ServerInterceptor):
                     yield answer
                 code = "OK"
             except Exception as error:
-                code = await _end_with(context, error, method)
+                code = _code_name(error, context)
+                await _end_with(context, error, method)
             finally:
                 self._metrics.count(method, code, time.perf_counter() - started)
 
@@ -124,18 +126,25 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: SuffixSpecEr
     await context.abort(code_of(error), str(error), ((DETAILS, details_of(error)),))
 
 
+def _code_name(error: Exception, context: grpc.aio.ServicerContext[Any, Any]) -> str:
+    if isinstance(error, SuffixSpecError):
+        return code_of(error).name
+    if isinstance(error, grpc.aio.AbortError):
+        code = context.code()
+        return code.name if isinstance(code, grpc.StatusCode) else "UNKNOWN"
+    return grpc.StatusCode.INTERNAL.name
+
+
 async def _end_with(
     context: grpc.aio.ServicerContext[Any, Any], error: Exception, method: str
-) -> str:
-    """End a call with an error; returns the status code's name, for those who only count."""
+) -> None:
+    """End a call with an error; raises what gRPC ends calls with."""
     if isinstance(error, grpc.aio.AbortError):
         raise error
-    if not isinstance(error, SuffixSpecError):
-        _log.error("call failed", method=method, exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, "internal error; the service's log has more")
-    assert isinstance(error, SuffixSpecError)
-    await abort(context, error)
-    return code_of(error).name  # not reached: abort raises
+    if isinstance(error, SuffixSpecError):
+        await abort(context, error)
+    _log.error("call failed", method=method, exc_info=error)
+    await context.abort(grpc.StatusCode.INTERNAL, "internal error; the service's log has more")
 
 
 def _behaviour(handler: Handler) -> Any:

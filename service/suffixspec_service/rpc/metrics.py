@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _BUCKETS = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0)
 
 
 class CallMetrics:
-    """Calls by method and status, and how long they took in the service."""
+    """Calls by method and status, and how long they took in the service; :meth:`of` makes one."""
+
+    _known: ClassVar[WeakKeyDictionary[CollectorRegistry, CallMetrics]] = WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, registry: CollectorRegistry) -> CallMetrics:
+        """Those of a registry, which takes each name once; several servers share them."""
+        found = cls._known.get(registry)
+        if found is None:
+            found = cls._known[registry] = cls(registry)
+        return found
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._handled = Counter(

@@ -92,7 +92,7 @@ async def serve_grpc(runtime: Runtime, config: ServiceConfig | None = None) -> G
     config.check_exposure()
     if config.grpc_port is None and config.grpc_socket is None:
         raise ConfigError("grpc_port: neither a port nor grpc_socket is given")
-    metrics = CallMetrics(runtime.monitor.registry)
+    metrics = CallMetrics.of(runtime.monitor.registry)
     server = grpc.aio.server(
         interceptors=(Authentication(runtime.callers), Calls(metrics)), options=_options(config)
     )
