@@ -28,10 +28,11 @@ def create_app(runtime: Runtime) -> FastAPI:
     app.include_router(operations.router)
     app.include_router(models.router)
     if runtime.engine is not None:  # their imports load torch, which drafting does not need
-        from suffixspec_service.api import chat, completions
+        from suffixspec_service.api import chat, completions, responses
 
         app.include_router(chat.router)
         app.include_router(completions.router)
+        app.include_router(responses.router)
     app.include_router(monitor_routes.router)
     app.include_router(jobs_routes.router)
     app.include_router(dashboard_routes.router)

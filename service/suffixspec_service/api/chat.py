@@ -99,7 +99,11 @@ async def create_chat_completion(
 
 
 def read_chat(
-    runtime: Runtime, body: ChatRequest, session: str | None, include_metrics: bool
+    runtime: Runtime,
+    body: ChatRequest,
+    session: str | None,
+    include_metrics: bool,
+    api: str = "chat",
 ) -> ChatCall:
     """Check a request and render its prompt. In a thread: that may take milliseconds.
 
@@ -123,7 +127,7 @@ def read_chat(
     if body.prediction is not None and body.prediction.text:
         prediction = prompts.encode(body.prediction.text, special=False)
     generation = GenerationRequest(
-        api="chat",
+        api=api,
         request_id=f"chatcmpl-{secrets.token_hex(12)}",
         prompt=prompt,
         params=params,

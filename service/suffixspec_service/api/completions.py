@@ -59,7 +59,7 @@ class CompletionRequest(SamplingFields):
                     "request each",
                     param="prompt",
                 )
-            return prompt[0]  # type: ignore[return-value]
+            return prompt[0]
         return prompt  # type: ignore[return-value]
 
 
