@@ -107,8 +107,10 @@ class SpeculativeConfig:
         allow_beyond_depth: (ours) a match of full depth goes on copying from the text.
         draft_token_cost: (ours; ``hybrid`` with a ``model``) what drafting one token with the model
             costs, in steps of the target model; ``None``: estimated from the models' sizes.
-        dynamic: (ours; ``suffix`` and ``hybrid``) a draft's size follows from what verifying it
-            costs; needs a cost model. ``min_token_prob`` then does not apply.
+        dynamic: (ours) how much of a draft is verified follows from what it is expected to gain and
+            what verifying it costs, for all requests of a step together; needs a cost model, which
+            an engine measures by itself. ``min_token_prob`` then does not apply. ``None``: yes,
+            unless there is a schedule by batch size.
         engine_options: vLLM's keys that only concern how a draft model is run, as given.
     """
 
@@ -136,7 +138,7 @@ class SpeculativeConfig:
     index_prompts: bool = False
     allow_beyond_depth: bool = True
     draft_token_cost: float | None = None
-    dynamic: bool = False
+    dynamic: bool | None = None
     engine_options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
@@ -145,6 +147,7 @@ class SpeculativeConfig:
         _check_method(self)
         _settle_prompt_lookup(self)
         _settle_num_speculative_tokens(self)
+        _settle_dynamic(self)
         _check_combinations(self)
 
     @classmethod
@@ -353,6 +356,12 @@ def _settle_num_speculative_tokens(config: SpeculativeConfig) -> None:
             "tokens per step, greater than zero"
         )
     object.__setattr__(config, "num_speculative_tokens", defaults[config.method])
+
+
+def _settle_dynamic(config: SpeculativeConfig) -> None:
+    if config.dynamic is None:
+        fixed = config.method == "none" or config.num_speculative_tokens_per_batch_size is not None
+        object.__setattr__(config, "dynamic", not fixed)
 
 
 def _check_combinations(config: SpeculativeConfig) -> None:

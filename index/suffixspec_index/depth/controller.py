@@ -1,10 +1,4 @@
-"""Choosing depths, step by step: what the engine and the replay call around their proposers.
-
-    plan = controller.plan(requests, tokens=..., context_tokens=..., limits=...)
-    drafts = proposer.propose_batch(requests, plan.limits, min_prob=plan.min_prob)
-    drafts = controller.choose(drafts)
-    ...                                    # the target model verifies them
-    controller.learn(token_ids, offsets)   # what every request gained
+"""The dynamic rule: depths of a whole step by expected gain against time.
 
 Depths follow from three things: the drafts' probabilities, calibrated by what came true; the cost
 of a longer step; and the going rate, which says what time is worth. A request whose drafts keep
@@ -15,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +17,11 @@ from numpy.typing import NDArray
 from suffixspec_index.config_values import as_integer, as_real
 from suffixspec_index.depth.allocation import allocate
 from suffixspec_index.depth.backoff import BackOff
+from suffixspec_index.depth.base import DepthRule, StepPlan
 from suffixspec_index.depth.calibration import MEMORY, DraftCalibration
 from suffixspec_index.depth.costs import CostCurves, Floats, StepCost
 from suffixspec_index.depth.rates import GoingRates
+from suffixspec_index.depth.schedule import BatchSizeSchedule
 from suffixspec_index.draft import DraftBatch
 from suffixspec_index.kernels import depth as kernels
 
@@ -56,25 +53,13 @@ class DepthSettings:
         as_real(self.balance_fade, "balance_fade", minimum=0.0, maximum=1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class StepPlan:
-    """What to ask of proposers.
-
-    Attributes:
-        limits: ``(rows,)`` int64, most draft tokens per request; 0: do not ask for it.
-        min_prob: draft tokens less probable than this would not be chosen.
-    """
-
-    limits: NDArray[np.int64]
-    min_prob: float
-
-
-class DepthController:
+class DepthController(DepthRule):
     """See the module docstring. Not thread-safe: it belongs to one engine or replay.
 
     Args:
         cost: what a step takes.
         settings: see :class:`DepthSettings`.
+        schedule: bounds draft lengths by batch size as well; ``None``: nothing does.
         calibration: experience to go on from.
 
     Attributes:
@@ -88,12 +73,14 @@ class DepthController:
         cost: StepCost,
         settings: DepthSettings | None = None,
         *,
+        schedule: BatchSizeSchedule | None = None,
         calibration: DraftCalibration | None = None,
     ) -> None:
         self.settings = settings or DepthSettings()
         self.rates = GoingRates()
         self.calibration = calibration or DraftCalibration()
         self.offered = self.chosen = 0
+        self._schedule = schedule
         self._curves = CostCurves(cost)
         self._backoff = BackOff(self.settings.longest_wait)
         self._slots: dict[int, int] = {}
@@ -111,18 +98,10 @@ class DepthController:
         *,
         context_tokens: float,
         tokens: int | None = None,
-        limits: Sequence[int] | NDArray[np.integer] | None = None,
+        limits: Sequence[int] | NDArray[np.integer[Any]] | None = None,
         weights: Sequence[float] | None = None,
     ) -> StepPlan:
-        """Look at a step before drafting for it. O(rows).
-
-        Args:
-            requests: a number for each request that may have a draft.
-            context_tokens: tokens of cache that the step reads, all requests together.
-            tokens: in the step without drafts; ``None``: one per request.
-            limits: most draft tokens per request.
-            weights: of the requests' gains against each other; ``None``: equal.
-        """
+        """See :meth:`.base.DepthRule.plan`. O(rows)."""
         n = len(requests)
         rows = max(n, 1)
         load = max(self.settings.load, rows)
@@ -147,10 +126,7 @@ class DepthController:
 
     def choose(self, drafts: DraftBatch) -> DraftBatch:
         """The part of the drafts that is worth verifying, with calibrated probabilities.
-
-        Args:
-            drafts: one per request of :meth:`plan`, in its order.
-        """
+        O(n log n) in the draft tokens."""
         step = self._step
         assert step is not None
         n = len(drafts.token_ids)
@@ -180,13 +156,7 @@ class DepthController:
         *,
         propose_ms: float = 0.0,
     ) -> None:
-        """Learn from what the requests of the step gained.
-
-        Args:
-            token_ids: row ``r`` gained ``token_ids[offsets[r]:offsets[r + 1]]``.
-            offsets: ``(rows + 1,)``.
-            propose_ms: what the proposers took, all requests together.
-        """
+        """See :meth:`.base.DepthRule.learn`. O(draft tokens)."""
         step, self._step = self._step, None
         assert step is not None
         if step.offered is None:
@@ -253,11 +223,13 @@ class DepthController:
         return slot
 
     def _limits(
-        self, step: _Step, limits: Sequence[int] | NDArray[np.integer] | None, n: int
+        self, step: _Step, limits: Sequence[int] | NDArray[np.integer[Any]] | None, n: int
     ) -> NDArray[np.int64]:
         given = np.full(n, _DEEPEST, np.int64)
         if limits is not None:
             given = np.minimum(given, np.asarray(limits, np.int64))
+        if self._schedule is not None and n:
+            given = np.minimum(given, self._schedule.tokens_at(n))
         if self._draft_ms * step.load > _COSTLY * step.plain_ms:
             given = np.minimum(given, self._foreseen(step))
         return self._backoff.limits(step.slots, given)
@@ -293,8 +265,8 @@ class _Step:
 
 def _trust(balance: Floats) -> Floats:
     """A request's factor on its probabilities: what came true over what was expected, not above 1,
-    with a few draft tokens' worth of good faith."""
-    faith = 3.0
+    with ten draft tokens' worth of good faith."""
+    faith = 10.0
     ratio = (balance[:, kernels.B_CAME] + faith) / (balance[:, kernels.B_EXPECTED] + faith)
     trust: Floats = np.minimum(ratio, 1.0)
     return trust

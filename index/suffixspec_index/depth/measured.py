@@ -56,7 +56,7 @@ class MeasuredCost:
         self._level: Floats = np.zeros(len(KNOTS))
         self._weight: Floats = np.zeros(len(KNOTS))
         self._skipped: NDArray[np.int64] = np.zeros(len(KNOTS), np.int64)
-        self._means: Floats = np.zeros((len(KNOTS), 2))  # context and requests near a knot
+        self._means: Floats = np.full((len(KNOTS), 2), np.nan)  # context and requests near a knot
         self._moments: Floats = np.zeros((2, 2))
         self._products: Floats = np.zeros(2)
         self._slopes: Floats = np.zeros(2)
@@ -101,8 +101,10 @@ class MeasuredCost:
             return
         if not self._steps and self._seed is not None:
             self._take_seed(tokens, context_tokens, requests, ms)
+            self._redraw()
         x = np.array((context_tokens / 1000.0, float(requests)))
-        ms = self._clipped(tokens, x, ms)
+        if self._weight[near] >= 2.0:
+            ms = self._clipped(tokens, x, ms)
         shape_ms = ms / math.exp(self._log_pace)
         self._learn_slopes(near, tokens, x, shape_ms)
         level = shape_ms - float(self._slopes @ x)
@@ -110,7 +112,7 @@ class MeasuredCost:
             if part > 0.0:
                 self._learn_level(knot, part, level, tokens)
         self._steps += 1
-        if self._steps <= _ENOUGH or self._steps % _REFRESH == 0:
+        if self._weight[near] <= _ENOUGH or self._steps % _REFRESH == 0:
             self._redraw()
 
     def step_ms(self, tokens: ArrayLike, context_tokens: ArrayLike, requests: int = 1) -> Floats:
@@ -152,8 +154,6 @@ class MeasuredCost:
 
     def _clipped(self, tokens: int, x: Floats, ms: float) -> float:
         """``ms``, no further from what is expected than a few usual deviations; moves the pace."""
-        if self._steps < _ENOUGH:
-            return ms
         expected = float(self.step_ms(tokens, x[0] * 1000.0, int(x[1])))
         error = math.log(ms / expected)
         width = max(_CLIP * self._deviation, 0.05)
@@ -179,7 +179,7 @@ class MeasuredCost:
 
     def _learn_slopes(self, near: int, tokens: int, x: Floats, ms: float) -> None:
         """Regression within steps of like size, by decayed sums of products of deviations."""
-        if self._weight[near] < 1.0:
+        if self._weight[near] < 1.0 or np.isnan(self._means[near, 0]):
             self._means[near] = x
             return
         off = x - self._means[near]

@@ -71,11 +71,6 @@ def create_proposer(
         TokenError: a forbidden id is not an integer or is negative.
     """
     factory = _factory(config)
-    if config.dynamic and config.method not in ("suffix", "hybrid"):
-        raise ConfigError(
-            f"dynamic: method {config.method!r} cannot choose its depth by cost; leave it out, or "
-            "use method 'suffix' or 'hybrid'"
-        )
     return factory(
         config,
         vocab_size=as_vocab_size(vocab_size),

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from suffixspec_index.depth import DepthSettings, create_depth_rule
 from suffixspec_index.errors import SuffixSpecError, TraceError
 from suffixspec_index.proposers import create_proposer
-from suffixspec_index.proposers.suffix import SuffixProposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_index.warm_up import warm_up as warm_up_kernels
 from suffixspec_service.jobs.spec import JOB_SPEC, ReplaySpec, TuningSpec, labelled
@@ -32,7 +32,6 @@ from suffixspec_traces.render import ChatRenderer
 from suffixspec_traces.replay import ReplayPlan, ReplayResult, replay, warm_up
 from suffixspec_traces.report import ReportOptions, build_report
 from suffixspec_traces.tokenizers import load_tokenizer
-from suffixspec_traces.tuning.evaluate import step_costs
 
 _SAY_EVERY_S = 0.2
 _NICE = 10
@@ -150,10 +149,7 @@ def _replays(
     for number, (label, config) in enumerate(methods):
 
         def make(config: SpeculativeConfig = config) -> Any:
-            proposer = create_proposer(config, vocab_size=renderer.tokenizer.vocab_size)
-            if config.dynamic and isinstance(proposer, SuffixProposer):
-                proposer.set_step_costs(step_costs(cost, plan.concurrency, plan.sessions))
-            return proposer
+            return create_proposer(config, vocab_size=renderer.tokenizer.vocab_size)
 
         def progress(
             sessions: int, tokens: int, before: int = number * plan.output_tokens, name: str = label
@@ -167,7 +163,13 @@ def _replays(
         if task.stop.is_set():
             break
         result = replay(
-            plan, make(), label=label, config=config.to_dict(), stop=task.stop, progress=progress
+            plan,
+            make(),
+            label=label,
+            config=config.to_dict(),
+            depth=create_depth_rule(config, cost, DepthSettings(load=plan.concurrency)),
+            stop=task.stop,
+            progress=progress,
         )
         if result.partial and not len(result.log):
             break

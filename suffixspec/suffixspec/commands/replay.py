@@ -25,9 +25,10 @@ from rich.progress import (
 
 from suffixspec.methods import choose_methods
 from suffixspec.settings import LoadedSettings, load_settings
+from suffixspec_index.depth import DepthSettings, create_depth_rule
 from suffixspec_index.errors import ConfigError, InputError, TraceError
 from suffixspec_index.proposers import create_proposer
-from suffixspec_index.proposers.suffix import SuffixProposer
+from suffixspec_index.proposers.base import Proposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_index.warm_up import is_cold
 from suffixspec_index.warm_up import warm_up as warm_up_kernels
@@ -45,7 +46,6 @@ from suffixspec_traces.replay import replay as replay_plan
 from suffixspec_traces.report import ReplayReport, ReportOptions, build_report
 from suffixspec_traces.report.terminal import print_report
 from suffixspec_traces.tokenizers import load_tokenizer
-from suffixspec_traces.tuning.evaluate import step_costs
 
 DEFAULT_TOKENIZER = "smollm2"
 EXIT_INTERRUPTED = 130
@@ -240,11 +240,8 @@ def _replay_all(
         for label, config in methods:
             task = progress.add_task(label, total=plan.output_tokens, detail="")
 
-            def make(config: SpeculativeConfig = config) -> Any:
-                proposer = create_proposer(config, vocab_size=tokenizer.vocab_size)
-                if config.dynamic and isinstance(proposer, SuffixProposer):
-                    proposer.set_step_costs(step_costs(cost, plan.concurrency, plan.sessions))
-                return proposer
+            def make(config: SpeculativeConfig = config) -> Proposer:
+                return create_proposer(config, vocab_size=tokenizer.vocab_size)
 
             _compile_kernels(config, progress, task)
             warm_up(plan, make)
@@ -255,6 +252,7 @@ def _replay_all(
                 make(),
                 label=label,
                 config=config.to_dict(),
+                depth=create_depth_rule(config, cost, DepthSettings(load=plan.concurrency)),
                 max_tokens=max_tokens,
                 stop=stop,
                 progress=_bar(progress, task, len(plan.sessions)),

@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from suffixspec_index.depth import DepthController
+from suffixspec_index.depth import DepthController, DepthRule, propose_for
 from suffixspec_index.draft import Draft, DraftBatch
 from suffixspec_index.proposers.base import Proposer, RequestHandle
 from suffixspec_traces.replay.log import Row, StepLog
@@ -63,7 +63,7 @@ def replay(
     *,
     label: str | None = None,
     config: dict[str, object] | None = None,
-    depth: DepthController | None = None,
+    depth: DepthRule | None = None,
     max_tokens: int | None = None,
     stop: threading.Event | None = None,
     progress: Progress | None = None,
@@ -91,7 +91,7 @@ def replay(
         begin_ns=np.zeros(n, np.int64),
         finish_ns=np.zeros(n, np.int64),
         config=config or {},
-        load=0 if depth is None else max(depth.settings.load, plan.concurrency),
+        load=depth.settings.load if isinstance(depth, DepthController) else 0,
     )
     run = _Replay(proposer, result, depth, max_tokens, stop or threading.Event(), progress)
     began = time.perf_counter()
@@ -127,7 +127,7 @@ class _Replay:
         self,
         proposer: Proposer,
         result: ReplayResult,
-        depth: DepthController | None,
+        depth: DepthRule | None,
         max_tokens: int | None,
         stop: threading.Event,
         progress: Progress | None,
@@ -228,7 +228,7 @@ class _Replay:
         verified = now()
         self.proposer.advance_batch(requests, tokens, gained)
         if self.depth is not None:
-            self.depth.learn(tokens, gained, propose_ms=0.0)
+            self.depth.learn(tokens, gained)
         self.result.log.set_times(len(rows), proposed - began, now() - verified)
         return ended
 
@@ -238,13 +238,7 @@ class _Replay:
             return self.proposer.propose_batch(requests)
         context = self._prompts[rows[:, Row.TURN]] + rows[:, Row.CURSOR] - rows[:, Row.START]
         plan = self.depth.plan(requests, context_tokens=float(context.sum()))
-        if self.proposer.takes_min_prob:
-            drafts = self.proposer.propose_batch(  # type: ignore[call-arg]
-                requests, plan.limits, min_prob=plan.min_prob
-            )
-        else:
-            drafts = self.proposer.propose_batch(requests, plan.limits)
-        return self.depth.choose(drafts)
+        return self.depth.choose(propose_for(self.proposer, requests, plan))
 
     def _row(self, index: int) -> NDArray[np.int64]:
         planned = self.plan.turns[index]

@@ -214,8 +214,8 @@ class _Method:
 
     # -- prediction ----------------------------------------------------------------------------
 
-    def _work(self, chosen: NDArray[np.bool_] | slice = slice(None)) -> DecodeWork:
-        """What the steps of ``chosen`` ask of the target model."""
+    def _work(self, n: int, chosen: NDArray[np.bool_] | slice = slice(None)) -> DecodeWork:
+        """What the steps of ``chosen`` ask of the target model, ``n`` requests at a time."""
         gained = self.log.column(Step.GAINED)[chosen].astype(np.int64)
         context = self.context[chosen]
         tokens = int(gained.sum())
@@ -234,17 +234,17 @@ class _Method:
             step_context=context,
             token_context=read / tokens if tokens else 0.0,
             overhead_ms=float(overhead_ns) / 1e6,
+            batch=self.log.column(Step.BATCH)[chosen] if self.result.load == n else None,
         )
 
     def _predicted(self) -> list[SpeedupRow]:
         if not len(self.log):
             return []
-        work = self._work()
-        largest = 1 + int(work.drafted.max())
+        largest = 1 + int(self.log.column(Step.DRAFTED).max())
         limit = self.cost.measured_tokens
         rows = []
         for n in sorted({*CONCURRENCIES, self.plan.concurrency}):
-            prediction = predict(self.cost, work, n)
+            prediction = predict(self.cost, self._work(n), n)
             rows.append(
                 SpeedupRow(
                     concurrency=n,
@@ -263,7 +263,7 @@ class _Method:
         n = self.plan.concurrency
         step_codes = codes[self.turn]
         return {
-            label: predict(self.cost, self._work(step_codes == code), n).speedup
+            label: predict(self.cost, self._work(n, step_codes == code), n).speedup
             for code, label in enumerate(labels)
             if (step_codes == code).any()
         }

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from suffixspec_index.index_config import MAX_NODES
+from suffixspec_index.depth import DepthSettings, create_depth_rule
 from suffixspec_index.proposers import create_proposer
-from suffixspec_index.proposers.base import Proposer
-from suffixspec_index.proposers.suffix import SuffixProposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_traces.cost import DecodeWork, PointsCost, RooflineCost, predict
-from suffixspec_traces.model import TokenSession
 from suffixspec_traces.replay import ReplayPlan, ReplayResult, Step, replay, warm_up
 from suffixspec_traces.tuning.packing import PackedSession
 from suffixspec_traces.tuning.split import Parts
@@ -124,12 +120,13 @@ class Bench:
         """
         before, scored = self._plan(phase, concurrency)
         if (config.method, min(concurrency, 2)) not in self._warmed:
-            warm_up(scored, lambda: self._proposer(config, concurrency, scored))
+            warm_up(scored, lambda: create_proposer(config, vocab_size=self.vocab_size))
             self._warmed.add((config.method, min(concurrency, 2)))
-        proposer = self._proposer(config, concurrency, scored)
-        if before.turns and replay(before, proposer, stop=stop).partial:
+        proposer = create_proposer(config, vocab_size=self.vocab_size)
+        depth = create_depth_rule(config, self.cost, DepthSettings(load=concurrency))
+        if before.turns and replay(before, proposer, depth=depth, stop=stop).partial:
             return None
-        result = replay(scored, proposer, stop=stop)
+        result = replay(scored, proposer, depth=depth, stop=stop)
         return None if result.partial else score(result, self.cost, concurrency)
 
     def _plan(self, phase: Phase, concurrency: int) -> tuple[ReplayPlan, ReplayPlan]:
@@ -144,27 +141,6 @@ class Bench:
                 ReplayPlan.build(scored, concurrency=concurrency),
             )
         return self._plans[key]
-
-    def _proposer(
-        self, config: SpeculativeConfig, concurrency: int, scored: ReplayPlan
-    ) -> Proposer:
-        proposer = create_proposer(config, vocab_size=self.vocab_size)
-        if config.dynamic and isinstance(proposer, SuffixProposer):
-            proposer.set_step_costs(step_costs(self.cost, concurrency, scored.sessions))
-        return proposer
-
-
-def step_costs(cost: Cost, concurrency: int, sessions: Sequence[TokenSession]) -> list[float]:
-    """Milliseconds of one request's share of a step, by its draft tokens.
-
-    All requests in flight draft alike, behind contexts of average length.
-    """
-    turns = [t for s in sessions for t in s.turns if len(t.output)]
-    output = sum(len(t.output) for t in turns)
-    context = sum(len(t.output) * (len(t.prompt) + len(t.output) / 2) for t in turns) / output
-    sizes = concurrency * (1 + np.arange(MAX_NODES + 1))
-    shares = cost.step_ms(sizes, concurrency * context, concurrency) / concurrency
-    return [float(share) for share in shares]
 
 
 def _undisturbed(ns: NDArray[np.int64]) -> Floats:

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import ArrayLike
+
+from suffixspec_index.depth import MeasuredCost
+from suffixspec_index.depth.costs import CostCurves, Floats
+from suffixspec_index.depth.measured import KNOTS, weighted_non_decreasing
+
+
+def truth(tokens: int, context: float, requests: int) -> float:
+    return 6.0 + 0.02 * tokens + 0.3 * max(tokens - 40, 0) + 0.4 * context / 1000 + 0.1 * requests
+
+
+def learned(steps: int = 4000, *, noise: float = 0.05, seed: int = 1) -> MeasuredCost:
+    rng = np.random.default_rng(seed)
+    cost = MeasuredCost()
+    for _ in range(steps):
+        requests = int(rng.integers(1, 17))
+        tokens = requests * int(rng.integers(1, 9))
+        context = float(requests * rng.integers(200, 4000))
+        ms = truth(tokens, context, requests) * float(np.exp(noise * rng.standard_normal()))
+        if rng.random() < 0.02:
+            ms *= 15.0  # the machine did something else
+        cost.observe(tokens, context, requests, ms)
+    return cost
+
+
+def test_it_finds_the_curve_behind_noise_and_outliers() -> None:
+    cost = learned()
+    for tokens, context, requests in ((4, 4000.0, 4), (16, 20000.0, 8), (64, 20000.0, 12)):
+        expected = truth(tokens, context, requests)
+        assert float(cost.step_ms(tokens, context, requests)) == pytest.approx(expected, rel=0.15)
+    rise = float(cost.step_ms(112, 2e4, 14) - cost.step_ms(56, 2e4, 14))
+    assert rise == pytest.approx(truth(112, 2e4, 14) - truth(56, 2e4, 14), rel=0.3)
+
+
+def test_context_costs_what_it_costs() -> None:
+    cost = learned()
+    assert cost.ms_per_1000_context_tokens == pytest.approx(0.4, rel=0.35)
+
+
+def test_the_first_step_of_a_size_does_not_count() -> None:
+    cost = MeasuredCost()
+    cost.observe(1, 0.0, 1, 9000.0)
+    for _ in range(50):
+        cost.observe(1, 0.0, 1, 5.0)
+    assert float(cost.step_ms(1, 0.0, 1)) == pytest.approx(5.0, rel=0.02)
+
+
+def test_what_was_never_seen_looks_cheap_until_it_is_tried() -> None:
+    cost = MeasuredCost()
+    for _ in range(30):
+        cost.observe(1, 0.0, 1, 10.0)
+        cost.observe(64, 0.0, 1, 100.0)
+    assert float(cost.step_ms(8, 0.0, 1)) < 25.0
+    for _ in range(10):
+        cost.observe(8, 0.0, 1, 60.0)
+    assert float(cost.step_ms(8, 0.0, 1)) == pytest.approx(60.0, rel=0.1)
+
+
+def test_a_machine_that_slows_down_slows_all_sizes() -> None:
+    cost = MeasuredCost()
+    for _ in range(40):
+        cost.observe(1, 0.0, 1, 10.0)
+        cost.observe(16, 0.0, 1, 20.0)
+    for _ in range(300):
+        cost.observe(1, 0.0, 1, 20.0)
+    one, sixteen = (float(cost.step_ms(n, 0.0, 1)) for n in (1, 16))
+    assert one == pytest.approx(20.0, rel=0.05)
+    assert sixteen > 1.3 * one
+
+
+class Line:
+    def step_ms(self, tokens: ArrayLike, context_tokens: ArrayLike, requests: int = 1) -> Floats:
+        ms: Floats = 5.0 + np.asarray(tokens, np.float64)
+        return ms
+
+
+def test_a_seed_gives_the_shape_and_the_first_steps_the_scale() -> None:
+    cost = MeasuredCost(Line())
+    for _ in range(12):
+        cost.observe(1, 0.0, 1, 60.0)
+    assert float(cost.step_ms(1, 0.0, 1)) == pytest.approx(60.0, rel=0.05)
+    assert float(cost.step_ms(7, 0.0, 1)) == pytest.approx(120.0, rel=0.1)
+
+
+def test_nonsense_is_not_counted() -> None:
+    cost = MeasuredCost()
+    for tokens, ms in ((0, 1.0), (1, 0.0), (1, float("nan")), (1, float("inf"))):
+        cost.observe(tokens, 0.0, 1, ms)
+    assert not cost.ready
+    assert float(cost.step_ms(1, 0.0, 1)) < 0.01
+
+
+def test_curves_never_fall_and_follow_what_is_learned() -> None:
+    cost = learned(800)
+    curves = CostCurves(cost)
+    ms, slopes = curves.curve(4, 5000.0, 4, 200)
+    assert len(ms) >= 202
+    assert (np.diff(ms) >= 0).all()
+    assert slopes[10] == pytest.approx(np.diff(ms)[:11].min())
+    for _ in range(200):
+        cost.observe(4, 5000.0, 4, 3.0 * truth(4, 5000.0, 4))
+    assert curves.curve(4, 5000.0, 4, 200)[0][0] > 1.5 * ms[0]
+
+
+def test_the_fit_is_isotonic() -> None:
+    fit = weighted_non_decreasing(np.array([1.0, 3.0, 2.0, 5.0]), np.array([1.0, 1.0, 3.0, 1.0]))
+    assert fit.tolist() == [1.0, 2.25, 2.25, 5.0]
+    assert list(KNOTS[:8]) == [1, 2, 3, 4, 6, 8, 12, 16]
