@@ -32,6 +32,7 @@ _REMEDIES: tuple[tuple[str, type[LogError], str], ...] = (
     ("LOADING", LogUnavailableError, "it is still loading its data"),
     ("BUSY", LogUnavailableError, "a script of somebody else keeps it busy"),
     ("CLUSTERDOWN", LogUnavailableError, "its cluster has no master for a slot"),
+    ("UNBLOCKED", LogUnavailableError, "its role changed while it was waited for"),
     ("MASTERDOWN", LogUnavailableError, "its master cannot be reached"),
     ("TRYAGAIN", LogUnavailableError, "its cluster is moving a slot"),
     ("MOVED", LogUnavailableError, "its cluster has moved a slot"),
