@@ -29,6 +29,7 @@ from suffixspec_service.spaces import ModelIdentity, Share, Spaces
 if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
     from suffixspec_engine.streams import RequestStream
+    from suffixspec_index.sharing import Sharing
     from suffixspec_service.prompts import PromptBuilder
 
 _EXPIRE_EVERY_S = 5.0
@@ -58,6 +59,7 @@ class Runtime:
 
     Attributes:
         callers, admission, spaces, sessions, monitor, jobs, drafting: as their classes say.
+        sharing: where ``share`` comes from, for whoever watches; ``None``: nothing is shared.
         prompts: renders conversations; ``None`` without an engine.
         index_pool: threads for index work that may take longer than a millisecond.
         started_at: seconds since 1970.
@@ -89,6 +91,7 @@ class Runtime:
             monitor_config = MonitorConfig(keep_text=private)
         self.monitor = monitor or Monitor(monitor_config)
         self.jobs = Jobs(jobs_config)
+        self.sharing: Sharing | None = None
         self.model = ModelIdentity.of(engine.model, model_name) if engine is not None else None
         self.spaces = Spaces(
             speculative or SpeculativeConfig(),

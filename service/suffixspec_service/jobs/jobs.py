@@ -277,9 +277,9 @@ class Jobs:
         self._forget(await self.cancel(tenant, job_id))
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Jobs that are kept, by kind and state."""
+        """Jobs that are kept, by kind and state. May be called from any thread."""
         counts: dict[tuple[str, str], int] = {}
-        for job in self._jobs.values():
+        for job in list(self._jobs.values()):
             key = (job.spec.kind, job.state)
             counts[key] = counts.get(key, 0) + 1
         return counts

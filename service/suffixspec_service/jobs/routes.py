@@ -106,7 +106,7 @@ async def events(job_id: str, jobs: TheJobs, caller: Caller) -> StreamingRespons
 
 @router.get("/jobs/{job_id}/result")
 async def result(job_id: str, jobs: TheJobs, caller: Caller) -> FileResponse:
-    """The report as JSON, as ``suffixspec replay --json`` and ``suffixspec tune --json`` write it."""
+    """The report as JSON, as ``suffixspec replay --json`` or ``suffixspec tune --json`` has it."""
     return FileResponse(jobs.result(caller.name, job_id), media_type="application/json")
 
 

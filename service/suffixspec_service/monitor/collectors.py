@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import importlib.metadata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -35,16 +36,18 @@ class StateCollector(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """Names only: a registry asks when a collector is registered, long before a probe is."""
-        return self._families(None, (), (), ())
+        return self._families(None, (), (), (), {})
 
     def collect(self) -> Iterator[Metric]:
         """Everything as it is now."""
         probe = self._probe()
         if probe is None:
-            yield from self._families(None, (), (), self._acceptance())
+            yield from self._families(None, (), (), self._acceptance(), {})
             return
         namespaces = bounded(probe.namespaces())
-        yield from self._families(probe.engine(), namespaces, probe.sharing(), self._acceptance())
+        yield from self._families(
+            probe.engine(), namespaces, probe.sharing(), self._acceptance(), probe.jobs()
+        )
 
     def _families(
         self,
@@ -52,7 +55,10 @@ class StateCollector(Collector):
         namespaces: Sequence[NamespaceState],
         sharing: Sequence[SharingState],
         acceptance: Sequence[Acceptance],
+        jobs: Mapping[tuple[str, str], int],
     ) -> Iterator[Metric]:
+        yield _version()
+        yield _jobs(jobs)
         yield from _engine(engine)
         yield from _indexes(namespaces)
         yield from _sharing(sharing)
@@ -79,6 +85,23 @@ def bounded(namespaces: Sequence[NamespaceState], limit: int = NAMESPACES) -> li
             replace(rest[0], namespace=OTHER, tenant=OTHER, model=OTHER, max_bytes=None, **sums)
         )
     return kept
+
+
+def _version() -> Metric:
+    family = GaugeMetricFamily(
+        "suffixspec_build", "1; the label says the version.", labels=["version"]
+    )
+    family.add_metric([importlib.metadata.version("suffixspec")], 1)
+    return family
+
+
+def _jobs(jobs: Mapping[tuple[str, str], int]) -> Metric:
+    family = GaugeMetricFamily(
+        "suffixspec_jobs", "Replay and tuning jobs that are kept.", labels=["kind", "state"]
+    )
+    for (kind, state), count in sorted(jobs.items()):
+        family.add_metric([kind, state], count)
+    return family
 
 
 def _engine(state: EngineState | None) -> Iterator[Metric]:
@@ -139,7 +162,7 @@ def _sharing(states: Sequence[SharingState]) -> Iterator[Metric]:
     label = ["namespace"]
     lag = GaugeMetricFamily(
         "suffixspec_sharing_lag_seconds",
-        "Age of the oldest shared sequence that this process has not read yet.",
+        "Time since everything shared had been read; 0 right after.",
         labels=label,
     )
     behind = GaugeMetricFamily(

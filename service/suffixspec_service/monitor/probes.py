@@ -58,8 +58,8 @@ class SharingState:
 
     Attributes:
         namespace: which.
+        lag_seconds: how long ago everything in the log had been read; 0: just now.
         behind_sequences: sequences in the log that were not read yet; ``None``: not known.
-        lag_seconds: age of the oldest of them; 0: none.
         unsent_sequences: own sequences that wait for the log to come back.
     """
 
@@ -80,3 +80,6 @@ class Probe(Protocol):
 
     def sharing(self) -> Sequence[SharingState]:
         """The namespaces that share; may take as long as :meth:`namespaces`."""
+
+    def jobs(self) -> Mapping[tuple[str, str], int]:
+        """Jobs that are kept, by kind and state. Must not block."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from suffixspec_service.monitor.probes import EngineState, NamespaceState, SharingState
@@ -63,4 +63,14 @@ class RuntimeProbe:
 
     def sharing(self) -> Sequence[SharingState]:
         """The namespaces that share what they learn with other processes."""
-        return ()
+        sharing = self._runtime.sharing
+        if sharing is None:
+            return ()
+        return [
+            SharingState(str(one.key), one.lag_seconds, one.behind, one.unsent)
+            for one in sharing.status().namespaces
+        ]
+
+    def jobs(self) -> Mapping[tuple[str, str], int]:
+        """Replay and tuning jobs."""
+        return self._runtime.jobs.counts()

@@ -124,6 +124,9 @@ class FakeProbe:
     def sharing(self) -> list[SharingState]:
         return [SharingState("a/m/x", 0.5, 3, 1)]
 
+    def jobs(self) -> dict[tuple[str, str], int]:
+        return {("replay", "running"): 2}
+
 
 def test_states_are_read_at_the_scrape() -> None:
     monitor = Monitor()
@@ -132,6 +135,8 @@ def test_states_are_read_at_the_scrape() -> None:
     assert samples[("suffixspec_requests_running", ())] == 3
     assert samples[("suffixspec_requests_waiting", ())] == 2
     assert samples[("suffixspec_engine_seconds_total", (("part", "verify"),))] == 1.5
+    running = (("kind", "replay"), ("state", "running"))
+    assert samples[("suffixspec_jobs", running)] == 2
     of_a = ("namespace", "a/m/x")
     assert samples[("suffixspec_index_tokens", (of_a,))] == 600
     assert samples[("suffixspec_index_bytes", (of_a, ("part", "global")))] == 8000

@@ -15,8 +15,8 @@ const item = (one, me) => h("li", {}, h("a", { class: "item", href: link(one), "
     h("span", {}, `${count(one.output_tokens)} tokens`), h("span", {}, `${percent(ratio(one.accepted, one.drafted))} accepted`),
     h("span", {}, date(one.updated_at)), !one.has_text && h("span", {}, "no text kept"))));
 
-const noText = (keeps) => h("p", { class: "note" }, keeps ? "" : "The text of sessions is not kept here, only figures. It is kept by default where the service listens on this machine only and there are no keys; elsewhere, ",
-  !keeps && h("code", {}, "suffixspec serve --keep-text"), !keeps && " keeps the latest sessions in memory.");
+const noText = (keeps) => h("p", { class: "note" }, keeps ? "" : "The text of sessions is not kept here, only figures. It is kept by default where the service listens on this machine only and there are no keys; elsewhere, the setting ",
+  !keeps && h("code", {}, "service.keep_text = true"), !keeps && " keeps that of the latest sessions in memory.");
 
 const list = async ({ main, signal, me, failed }) => {
   const box = h("div", {});
