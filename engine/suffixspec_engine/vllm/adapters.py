@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from suffixspec_engine.vllm.rows import LiveRequest
 from suffixspec_engine.vllm.settings import PluginSettings
+from suffixspec_index.draft import Draft, DraftBatch
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
 from suffixspec_index.namespaces import NamespaceKey
@@ -22,7 +23,7 @@ from suffixspec_index.warm_up import warm_up
 
 _log = logging.getLogger(__name__)
 
-Share = Callable[[NamespaceKey, SuffixIndex, Proposer], Proposer]
+Share = Callable[[NamespaceKey, SuffixIndex | None, Proposer], Proposer]
 """Puts a proposer that shares what it learns with other processes in another's place."""
 
 
@@ -68,19 +69,31 @@ class Adapters:
                 handles = [request.handle for request, _ in rows]
                 self.proposer(adapter).advance_batch(handles, ids, offsets)
 
-    def propose(self, requests: Sequence[LiveRequest], limits: Sequence[int]) -> list[list[int]]:
-        """A path per request as a list of ids, at most ``limits`` long; one call per adapter."""
-        drafts: list[list[int]] = [[] for _ in requests]
+    def propose(
+        self,
+        requests: Sequence[LiveRequest],
+        limits: NDArray[np.int32],
+        min_prob: float | None = None,
+    ) -> DraftBatch:
+        """A draft per request, at most ``limits`` long; one call per adapter."""
+        drafts = [Draft.empty()] * len(requests)
         for adapter in dict.fromkeys(request.adapter for request in requests):
             asked = [i for i, r in enumerate(requests) if r.adapter == adapter and limits[i] > 0]
-            if asked:
-                batch = self.proposer(adapter).propose_batch(
-                    [requests[i].handle for i in asked],
-                    np.array([limits[i] for i in asked], np.int32),
+            if not asked:
+                continue
+            proposer = self.proposer(adapter)
+            handles = [requests[i].handle for i in asked]
+            if min_prob is not None and proposer.takes_min_prob:
+                batch = cast(SuffixProposer, proposer).propose_batch(
+                    handles, limits[asked], min_prob=min_prob
                 )
-                for i, draft in zip(asked, batch, strict=True):
-                    drafts[i] = draft.token_ids.tolist()  # Python integers: vLLM takes no others
-        return drafts
+            else:
+                batch = proposer.propose_batch(handles, limits[asked])
+            if len(asked) == len(requests):
+                return batch
+            for i, draft in zip(asked, batch, strict=True):
+                drafts[i] = draft
+        return DraftBatch.of(drafts)
 
     def end_session(self, session_id: str) -> None:
         """Forget a conversation's own memory, whichever adapter it had."""

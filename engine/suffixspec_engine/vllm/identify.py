@@ -29,12 +29,14 @@ class BatchFacts:
         prompt_lengths: per row, in tokens.
         adapters: per row, the LoRA adapter's name; empty: none.
         finished: ids of requests that ended since the last step.
+        scheduled_tokens: tokens of the step, prompts included.
     """
 
     request_ids: tuple[str, ...]
     prompt_lengths: tuple[int, ...]
     adapters: tuple[str, ...]
     finished: Set[str] = field(default_factory=frozenset)
+    scheduled_tokens: int | None = None
 
     def row(self, index: int) -> dict[str, Any]:
         """The fields of :class:`.rows.Row` that are known for a row."""
@@ -56,7 +58,8 @@ def read_facts(runner: Any, scheduler_output: Any) -> BatchFacts | None:
             lora = getattr(runner.requests[name], "lora_request", None)
             adapters.append("" if lora is None else str(lora.lora_name))
         finished = frozenset(str(name) for name in scheduler_output.finished_req_ids)
-        return BatchFacts(ids, prompts, tuple(adapters), finished)
+        scheduled = int(scheduler_output.total_num_scheduled_tokens)
+        return BatchFacts(ids, prompts, tuple(adapters), finished, scheduled)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         _log.debug("suffixspec: vLLM's model runner is unknown to us: %r", error)
         return None

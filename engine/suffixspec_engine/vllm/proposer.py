@@ -7,6 +7,7 @@ costs drafts, is logged, and nothing else.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import time
 from collections.abc import Sequence
@@ -17,12 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suffixspec_engine.vllm.adapters import Adapters, namespace_of
+from suffixspec_engine.vllm.depth import StepDepth
 from suffixspec_engine.vllm.identify import BatchFacts, install
+from suffixspec_engine.vllm.ranks import is_output_rank
 from suffixspec_engine.vllm.rows import LiveRequest, Row, RowTracker
 from suffixspec_engine.vllm.settings import PluginSettings
+from suffixspec_index.depth import BatchSizeSchedule
+from suffixspec_index.log import open_log
 from suffixspec_index.prefixes import SessionPrefixes
+from suffixspec_index.sharing import Sharing
 
 _log = logging.getLogger(__name__)
+_NOTHING = np.empty(0, np.int32)
 _LOG_EVERY = 60.0  # seconds between messages about the same kind of fault
 
 
@@ -38,19 +45,30 @@ class SuffixSpecProposer:
 
     def __init__(self, vllm_config: Any) -> None:
         self.settings = PluginSettings.from_vllm(vllm_config)
-        self.num_speculative_tokens = self.settings.speculative.num_speculative_tokens
+        config = self.settings.speculative
+        self.num_speculative_tokens = config.num_speculative_tokens
         self.max_model_len = int(vllm_config.model_config.max_model_len)
+        self.faults = 0
+        self.sharing: Sharing | None = None
         self._vocab_size = int(vllm_config.model_config.get_vocab_size())
+        self._drafts_here = is_output_rank()
+        if self.settings.log is not None and self._drafts_here:
+            self.sharing = Sharing(open_log(self.settings.log))
+            atexit.register(self.sharing.close)
         self._adapters = Adapters(
-            self.settings, namespace_of(self.settings, vllm_config), vocab_size=self._vocab_size
+            self.settings,
+            namespace_of(self.settings, vllm_config),
+            vocab_size=self._vocab_size,
+            share=None if self.sharing is None else self.sharing.attach,
         )
         self._tracker = RowTracker()
         self._prefixes = SessionPrefixes(self.settings.max_sessions)
+        self._schedule = BatchSizeSchedule(config)
+        self._depth = StepDepth() if config.dynamic else None
         self._numbers = count(1)
         self._facts: BatchFacts | None = None
         self._logged = -_LOG_EVERY
-        self.faults = 0
-        if self.settings.identify:
+        if self.settings.identify and self._drafts_here:
             install(type(self))
 
     def load_model(self, *_args: object, **_kwargs: object) -> None:
@@ -82,6 +100,8 @@ class SuffixSpecProposer:
             Per row a list of at most ``num_speculative_tokens`` ids.
         """
         drafts: list[list[int]] = [[] for _ in sampled_token_ids]
+        if not self._drafts_here:
+            return drafts
         facts, self._facts = self._facts, None
         try:
             rows = self._rows(sampled_token_ids, num_tokens_no_spec, token_ids_cpu, facts)
@@ -124,6 +144,14 @@ class SuffixSpecProposer:
             if request is not None
         ]
         self._adapters.advance(gained)
+        if self._depth is not None:
+            numbers = [request.number for request, _ in gained]
+            new = len(rows) - len(gained)
+            self._depth.learn(
+                [*numbers, *(-1 - i for i in range(new))],  # new ones have no number yet
+                [*(tokens for _, tokens in gained), *([_NOTHING] * new)],
+                None if facts is None else facts.scheduled_tokens,
+            )
         return [
             self._begin(row) if request is None else request
             for row, request in zip(rows, found, strict=True)
@@ -135,9 +163,11 @@ class SuffixSpecProposer:
         prompt_length = start if row.prompt_length is None else min(row.prompt_length, start)
         busy = {request.session_id for request in self._tracker.live}
         session = self._prefixes.find(row.tokens[:start], scope=row.adapter, busy=busy)
+        number = next(self._numbers)
         request = LiveRequest(
+            number=number,
             handle=0,
-            session_id=session or f"session-{next(self._numbers)}",
+            session_id=session or f"session-{number}",
             row=row.index,
             request_id=row.request_id,
             adapter=row.adapter,
@@ -152,9 +182,8 @@ class SuffixSpecProposer:
 
     def _end(self, request: LiveRequest) -> None:
         """Its output becomes part of what later requests are matched against."""
-        self._tracker.drop(request)
-        proposer = self._adapters.proposer(request.adapter)
-        proposer.finish(request.handle)
+        self._drop(request)
+        self._adapters.proposer(request.adapter).finish(request.handle)
         forgotten = self._prefixes.remember(
             request.session_id,
             request.tokens,
@@ -164,12 +193,28 @@ class SuffixSpecProposer:
         for session in forgotten:
             self._adapters.end_session(session)
 
+    def _drop(self, request: LiveRequest) -> None:
+        self._tracker.drop(request)
+        if self._depth is not None:
+            self._depth.forget(request.number)
+
     def _draft(self, rows: Sequence[Row], requests: Sequence[LiveRequest]) -> list[list[int]]:
-        most = self.settings.speculative.num_speculative_tokens_at(len(rows))
+        most = self._schedule.tokens_at(len(rows))
         # One token is always vLLM's own, so a draft ends one short of the longest context.
         limits = [max(min(most, self.max_model_len - len(row.tokens) - 1), 0) for row in rows]
-        drafts = self._adapters.propose(requests, limits)
-        return [self._sound(draft, limit) for draft, limit in zip(drafts, limits, strict=True)]
+        if self._depth is None:
+            drafts = self._adapters.propose(requests, np.array(limits, np.int32))
+        else:
+            drafts = self._depth.propose(
+                [request.number for request in requests],
+                [request.length for request in requests],
+                limits,
+                lambda bounds, least: self._adapters.propose(requests, bounds, least),
+            )
+        return [
+            self._sound(draft.token_ids.tolist(), limit)  # Python integers: vLLM takes no others
+            for draft, limit in zip(drafts, limits, strict=True)
+        ]
 
     def _sound(self, draft: list[int], limit: int) -> list[int]:
         draft = draft[:limit]
@@ -186,7 +231,7 @@ class SuffixSpecProposer:
             self._logged = now
             _log.exception("suffixspec: no drafts in this step (fault %d)", self.faults)
         for request in self._tracker.live:
-            self._tracker.drop(request)
+            self._drop(request)
             try:
                 self._adapters.proposer(request.adapter).finish(request.handle, keep=False)
             except Exception as error:  # it is gone already

@@ -43,6 +43,7 @@ class LiveRequest:
     """A request as the tracker knows it.
 
     Attributes:
+        number: its own in this process.
         handle: the proposer's.
         session_id: the conversation it belongs to.
         row: where it was seen last.
@@ -52,6 +53,7 @@ class LiveRequest:
         absent: steps since it was seen.
     """
 
+    number: int
     handle: int
     session_id: str
     row: int

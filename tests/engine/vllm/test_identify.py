@@ -44,7 +44,7 @@ def known_runner() -> type:
     return GPUModelRunner
 
 
-STEP = SimpleNamespace(finished_req_ids={"z"})
+STEP = SimpleNamespace(finished_req_ids={"z"}, total_num_scheduled_tokens=7)
 
 
 def test_the_drafter_learns_ids_and_adapters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_the_drafter_learns_ids_and_adapters(monkeypatch: pytest.MonkeyPatch) ->
     assert install(Drafter)  # twice wraps once
     runner = made()
     assert runner.propose_draft_token_ids(STEP, 5) == (STEP, 5)
-    assert runner.drafter.seen == [BatchFacts(("a", "b"), (3, 4), ("", "tuned"), frozenset("z"))]
+    assert runner.drafter.seen == [BatchFacts(("a", "b"), (3, 4), ("", "tuned"), frozenset("z"), 7)]
 
 
 def test_other_drafters_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

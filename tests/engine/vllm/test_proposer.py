@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suffixspec_engine.vllm import SuffixSpecProposer
+from suffixspec_engine.vllm import SuffixSpecProposer, adapters
+from suffixspec_index.draft import Draft, DraftBatch, Source
 from suffixspec_index.proposers.suffix import SuffixProposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 from tests.engine.vllm.batches import VOCAB, Batch, Scripted, vllm_config
+
+STATIC = {"speculative": {"dynamic": False}}
 
 
 def texts(seed: int, count: int, length: int = 60) -> list[list[int]]:
@@ -25,6 +28,12 @@ def texts(seed: int, count: int, length: int = 60) -> list[list[int]]:
             text += phrases[int(rng.integers(6))] + rng.integers(1, VOCAB, 2).tolist()
         made.append(text[:length])
     return made
+
+
+def ended(request: Scripted, batch: Batch) -> None:
+    while not request.done:
+        batch.step()
+    batch.remove(request, finished=True)
 
 
 def live_rows(batch: Batch) -> None:
@@ -67,7 +76,7 @@ def test_requests_come_and_go(identified: bool) -> None:
 
 
 def test_drafts_are_those_of_a_proposer_that_is_told_everything() -> None:
-    plugin = SuffixSpecProposer(vllm_config(most=12))
+    plugin = SuffixSpecProposer(vllm_config(most=12, additional=STATIC))
     batch = Batch(plugin, identified=False)
     twin = SuffixProposer(
         SpeculativeConfig(method="suffix", num_speculative_tokens=12, max_model_len=4096),
@@ -110,9 +119,7 @@ def test_next_turn_belongs_to_the_session() -> None:
     for start, end in ((40, 80), (100, 140), (160, 200)):
         request = Scripted(f"turn-{start}", text[:start], text[start:end])
         batch.add(request)
-        while not request.done:
-            batch.step()
-        batch.remove(request, finished=True)
+        ended(request, batch)
     proposer = plugin._adapters.proposer("")
     assert isinstance(proposer, SuffixProposer)
     assert proposer.index.statistics().sessions == 1
@@ -136,9 +143,7 @@ def test_adapters_share_nothing() -> None:
     for i, adapter in enumerate(("a", "a", "b")):
         request = Scripted(f"r{i}", [5, 6, 7], text, adapter=adapter)
         batch.add(request)
-        while not request.done:
-            batch.step()
-        batch.remove(request, finished=True)
+        ended(request, batch)
         batch.add(Scripted(f"end{i}", [1], [2], adapter="c"))  # tells the plug-in that it ended
         batch.step()
         batch.remove(batch.rows[0], finished=True)
@@ -182,9 +187,10 @@ def test_a_fault_costs_drafts_and_nothing_else(
 
 
 def test_ids_outside_the_vocabulary_never_leave(monkeypatch: pytest.MonkeyPatch) -> None:
-    plugin = SuffixSpecProposer(vllm_config())
+    plugin = SuffixSpecProposer(vllm_config(additional=STATIC))
+    wrong = Draft.path([3, VOCAB, 4], source=Source.SESSION)
     monkeypatch.setattr(
-        plugin._adapters, "propose", lambda requests, limits: [[3, VOCAB, 4]] * len(requests)
+        plugin._adapters, "propose", lambda requests, limits: DraftBatch.of([wrong] * len(requests))
     )
     batch = Batch(plugin, identified=False)
     batch.add(Scripted("r", [1, 2, 3], [4, 5, 6]))
@@ -195,14 +201,64 @@ def test_ids_outside_the_vocabulary_never_leave(monkeypatch: pytest.MonkeyPatch)
 def test_batch_size_schedule_is_honoured() -> None:
     schedule = [[1, 1, 8], [2, 8, 0]]
     config = vllm_config(
-        additional={"speculative": {"suffix_decoding_min_token_prob": 0}},
+        additional={"speculative": {"suffix_decoding_min_token_prob": 0, "dynamic": False}},
         num_speculative_tokens_per_batch_size=schedule,
     )
     batch = Batch(SuffixSpecProposer(config), identified=False)
     for i in range(2):
-        batch.add(Scripted(f"r{i}", [1, 2, 3, 4] * 8, [1, 2, 3, 4] * 8))
+        batch.add(Scripted(f"r{i}", [1, 2, 3, 4] * 8, [1, 2, 3, 4] * 16))
     batch.step()
     assert [request.draft for request in batch.rows] == [[], []]
     batch.remove(batch.rows[1], finished=True)
-    batch.step()
+    for _ in range(17):  # just beyond the edge, the range changes after a while only
+        batch.step()
     assert len(batch.rows[0].draft) == 8
+
+
+def test_depth_follows_what_steps_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where every token costs as much as a step of its own, drafts are not worth it."""
+    accepted = {}
+    for name, ms_per_token in (("nearly free", 0.001), ("as dear as a step", 1000.0)):
+        plugin = SuffixSpecProposer(vllm_config(additional={"speculative": {"dynamic": True}}))
+        assert plugin._depth is not None
+        now = 0.0
+        monkeypatch.setattr(plugin._depth, "_clock", lambda: now)  # noqa: B023
+        batch = Batch(plugin, identified=True)
+        drafted = 0
+        for i, text in enumerate(texts(9, 12, 120)):
+            request = Scripted(f"r{i}", text[:40], text[40:])
+            batch.add(request)
+            while not request.done:
+                now += 1e-3 * (10.0 + ms_per_token * (1 + len(request.draft)))
+                batch.step()
+            drafted += request.drafted if i >= 8 else 0
+            batch.remove(request, finished=True)
+        accepted[name] = drafted
+        assert plugin.faults == 0
+    assert accepted["nearly free"] > 3 * max(accepted["as dear as a step"], 1)
+
+
+def test_replicas_share_through_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapters, "_fingerprint", lambda model: "tokenizer")
+    additional = {"log": "memory:vllm-replicas", "tenant": "t"}
+    (text,) = texts(10, 1, 80)
+    plugins = [SuffixSpecProposer(vllm_config(additional=additional)) for _ in range(2)]
+    try:
+        batches = [Batch(plugin, identified=True) for plugin in plugins]
+        accepted = []
+        for i, batch in enumerate(batches):
+            request = Scripted(f"r{i}", [5, 6, 7], text)
+            batch.add(request)
+            ended(request, batch)
+            batch.add(Scripted("next", [1], [2]))
+            batch.step()
+            for plugin in plugins:
+                assert plugin.sharing is not None
+                assert plugin.sharing.flush(60)
+                assert plugin.sharing.wait_until_current(60)
+            accepted.append(request.accepted)
+    finally:
+        for plugin in plugins:
+            assert plugin.sharing is not None
+            plugin.sharing.close()
+    assert accepted[1] > 2 * max(accepted[0], 10)
