@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import TracebackType
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -291,7 +291,7 @@ class SequenceLog(ABC):
             if not batches[0].more:
                 return
 
-    def __enter__(self) -> SequenceLog:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

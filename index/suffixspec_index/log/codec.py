@@ -112,13 +112,13 @@ def decode_records(data: bytes | memoryview) -> list[Record]:
         raise LogCorruptError(f"records: {len(data)} bytes are too few to hold any")
     view = memoryview(data)
     version, method, checksum, length = _HEAD.unpack_from(view)
+    if checksum != _checksum(view[:2], view[2 + _CHECKSUM :]):  # stands there in any version
+        raise LogCorruptError("records: the checksum is wrong")
     if version != VERSION:
         raise LogFormatError(
             f"records: are of version {version}, this program reads version {VERSION}; "
-            + ("update suffixspec" if version > VERSION else "they are damaged or foreign")
+            + ("update suffixspec" if version > VERSION else "no such version ever was")
         )
-    if checksum != _checksum(view[:2], view[2 + _CHECKSUM :]):
-        raise LogCorruptError("records: the checksum is wrong")
     if length > MAX_RAW:
         raise LogCorruptError(f"records: are said to unpack to {length} bytes")
     return _unpack(_decompress(view[_HEAD.size :], method, length))

@@ -94,10 +94,11 @@ def test_a_batch_that_unpacks_to_more_than_it_says_is_refused() -> None:
 
 
 def test_another_version_says_so() -> None:
-    data = bytearray(encode_records([record(1)]))
-    data[0] = 2
+    data = encode_records([record(1)])
+    lead, tail = bytes((2, data[1])), data[10:]
+    data = lead + codec._checksum(lead, tail) + tail
     with pytest.raises(LogFormatError, match="update suffixspec"):
-        decode_records(bytes(data))
+        decode_records(data)
 
 
 def test_repetitive_tokens_take_little() -> None:
