@@ -216,13 +216,14 @@ def test_a_bad_step_changes_nothing(case: str) -> None:
 
 def test_bad_leases() -> None:
     desk = Desk()
-    for field, value in {
+    wrong: dict[str, Any] = {
         "model": "",
         "tokenizer": "",
         "adapter": "x" * 300,
         "vocab_size": 0,
         "ttl_seconds": -1.0,
-    }.items():
+    }
+    for field, value in wrong.items():
         with pytest.raises(InputError, match=field):
             desk.drafting.open(ANNE, replace(WISH, **{field: value}))
     with pytest.raises(InputError, match="vocab_size"):  # the namespace has another

@@ -63,8 +63,8 @@ async def test_unary_calls_over_both_addresses(service: Service) -> None:
             drafts = await stub.Step(pb.StepRequest(lease=lease, proposed=[1], limits=[5]))
             found = np.frombuffer(drafts.token_ids, "<i4")
             n = len(found)
-        assert 0 < n <= 5
-        assert found.tolist() == text[9 : 9 + n].tolist()
+            assert 0 < n <= 5
+            assert found.tolist() == text[9 : 9 + n].tolist()
             assert set(drafts.sources) <= {pb.SOURCE_SESSION, pb.SOURCE_GLOBAL}
             step = pb.StepRequest(lease=lease, advanced=[1], advanced_lengths=[n])
             step.token_ids = drafts.token_ids
@@ -153,12 +153,12 @@ async def test_reflection_as_grpcurl_uses_it(service: Service) -> None:
             pool = DescriptorPool(database)
             method = pool.FindServiceByName("suffixspec.v1.Drafting").FindMethodByName("Open")
             request = GetMessageClass(method.input_type)(**MODEL)
-            invoke = channel.unary_unary(
+            invoke: Any = channel.unary_unary(
                 "/suffixspec.v1.Drafting/Open",
                 request_serializer=lambda message: message.SerializeToString(),
                 response_deserializer=GetMessageClass(method.output_type).FromString,
             )
-            lease = invoke(request)
+            lease: Any = invoke(request)
             return names, method.containing_service.file.name, lease.ttl_seconds
 
     names, file, seconds = await asyncio.to_thread(call)
@@ -249,7 +249,7 @@ async def test_bad_input(service: Service, case: str) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             await getattr(stub, method)(sent)
         assert caught.value.code() is code
-        assert text in caught.value.details()
+        assert text in str(caught.value.details())
         assert type(error_of(caught.value)).__name__ in dict(_reasons(caught.value))
         assert service.live == (1, 0, 0)
         await stub.Close(pb.CloseRequest(lease=lease))
@@ -258,7 +258,8 @@ async def test_bad_input(service: Service, case: str) -> None:
 def _reasons(error: grpc.RpcError) -> list[tuple[str, str]]:
     from google.rpc import error_details_pb2, status_pb2
 
-    (details,) = [value for key, value in error.trailing_metadata() if key == DETAILS]
+    metadata: Any = error.trailing_metadata()
+    (details,) = [value for key, value in metadata if key == DETAILS]
     found = []
     for packed in status_pb2.Status.FromString(details).details:
         info = error_details_pb2.ErrorInfo()
@@ -418,4 +419,4 @@ async def test_an_unforeseen_error_tells_nothing(
         with pytest.raises(grpc.RpcError) as caught:
             await stub.KeepAlive(pb.KeepAliveRequest())
         assert caught.value.code() is grpc.StatusCode.INTERNAL
-        assert "secret" not in caught.value.details()
+        assert "secret" not in str(caught.value.details())

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import grpc
 import pytest
@@ -21,7 +22,7 @@ CLIENTS_FAULT = {
 }
 
 
-class FailedCall(grpc.RpcError):  # type: ignore[misc]
+class FailedCall(grpc.RpcError):
     """What a client sees."""
 
     def __init__(self, error: SuffixSpecError, *, details: bytes | None) -> None:
@@ -33,7 +34,7 @@ class FailedCall(grpc.RpcError):  # type: ignore[misc]
     def details(self) -> str:
         return str(self._error)
 
-    def trailing_metadata(self) -> tuple[tuple[str, bytes], ...]:
+    def trailing_metadata(self) -> Any:
         return () if self._details is None else ((DETAILS, self._details),)
 
 
