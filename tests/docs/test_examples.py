@@ -1,9 +1,13 @@
-"""What the documentation shows is run: Python blocks, and ``suffixspec`` lines of ``sh`` blocks."""
+"""What the documentation shows is run: Python blocks, and ``suffixspec`` and ``curl`` commands of
+``sh`` blocks. Where they speak to a service on its usual ports, one runs on others."""
 
 from __future__ import annotations
 
 import re
 import shlex
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,14 +26,41 @@ COMMANDS = [
     for page in PAGES
     for kind, text in _BLOCK.findall(page.read_text())
     for line in text.splitlines()
-    if kind == "sh" and line.startswith("suffixspec ")
+    if kind == "sh"
+    and line.startswith("suffixspec ")
+    and not line.startswith("suffixspec serve")  # runs for ever; tests/suffixspec starts it
 ]
+CURLS = [
+    command.replace("\\\n", " ")
+    for page in PAGES
+    for kind, text in _BLOCK.findall(page.read_text())
+    for command in re.findall(r"^curl .*(?:\\\n.*)*", text, re.M)
+    if kind == "sh"
+]
+HTTP, GRPC = "localhost:8000", "localhost:50051"
+
+
+@pytest.fixture
+def with_service(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Text of an example, with the addresses of a running service where it names one."""
+
+    def replaced(text: str) -> str:
+        if HTTP not in text and GRPC not in text:
+            return text
+        service = request.getfixturevalue("real")
+        return text.replace(HTTP, service.url.removeprefix("http://")).replace(
+            GRPC, service.grpc[0]
+        )
+
+    return replaced
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks_run(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_python_blocks_run(
+    page: Path, capsys: pytest.CaptureFixture[str], with_service: Callable[[str], str]
+) -> None:
     names: dict[str, object] = {"__name__": "example"}  # a page's blocks build on each other
-    for kind, text in _BLOCK.findall(page.read_text()):
+    for kind, text in _BLOCK.findall(with_service(page.read_text())):
         if kind == "python":
             exec(compile(text, page.name, "exec"), names)
     capsys.readouterr()
@@ -45,6 +76,21 @@ def test_commands_run(
     result = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("command", CURLS, ids=range(len(CURLS)))
+def test_curls_run(command: str, with_service: Callable[[str], str]) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    done = subprocess.run(
+        with_service(command) + " --fail-with-body --silent --show-error",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,4 +1,5 @@
-"""Services that all tests share: one over a tiny model, one over the real one."""
+"""Services that tests of the service and of the documentation share: one over a tiny model, one
+over the real one. Nothing is imported or started before it is asked for."""
 
 from __future__ import annotations
 
@@ -8,9 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("fastapi")
-
 if TYPE_CHECKING:
     from suffixspec_engine.models import TargetModel
     from tests.service.serving import Served
@@ -19,6 +17,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> TargetModel:
     """A tiny Llama with random weights: 512 tokens, a step takes a millisecond."""
+    pytest.importorskip("torch")
     from suffixspec_engine.models import load_model
     from tests.engine.conftest import write_tiny_llama
 
@@ -28,6 +27,7 @@ def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> TargetModel:
 @pytest.fixture(scope="session")
 def tiny(tiny_target: TargetModel) -> Iterator[Served]:
     """A service without keys over the tiny model."""
+    pytest.importorskip("fastapi")
     from tests.service.serving import CHATML, served
 
     with served(tiny_target, chat_template=CHATML) as service:
@@ -47,6 +47,7 @@ def smollm2_target() -> Any:
 @pytest.fixture(scope="session")
 def real(smollm2_target: TargetModel) -> Iterator[Served]:
     """A service without keys over SmolLM2, HTTP and gRPC."""
+    pytest.importorskip("fastapi")
     from tests.service.serving import served
 
     with served(smollm2_target, name="smollm2", grpc_port=0) as service:
