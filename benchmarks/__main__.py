@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import peer
-from benchmarks.harness import Context, Row, groups, header
+from benchmarks.harness import DTYPES, Context, Row, groups, header
 
 WIDTH = 150
 """Columns of the table where it goes to a file."""
@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     context = Context(
         repeats=options.repeats,
         quick=options.quick,
+        dtypes=tuple(dict.fromkeys(options.dtype or DTYPES)),
         figures=options.figures,
         say=lambda text: console.print(f"[dim]{text}[/dim]"),
     )
@@ -98,6 +99,12 @@ def _parser(known: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=int, default=5, help="rounds per timing (default: 5)")
     parser.add_argument(
         "--figures", type=Path, default=Context().figures, help="folder for images (default: out)"
+    )
+    parser.add_argument(
+        "--dtype",
+        action="append",
+        choices=DTYPES,
+        help="of models, in the groups engine and vllm; repeatable (default: both)",
     )
     parser.add_argument(
         "--quick", action="store_true", help="less data and fewer settings: a smoke test"

