@@ -147,7 +147,7 @@ class PackedRow:
         if self.count == 1 and window is None:
             return None
         seen = np.ones((self.count, end), np.bool_)
-        seen[:, self.past :] = self._sees_new()
+        seen[:, self.past :] = self.sees_new()
         if window is not None:
             depths = self.depths
             positions = np.concatenate([np.arange(self.past), self.past + depths])
@@ -155,7 +155,7 @@ class PackedRow:
         mask = np.where(seen, np.float32(0), np.float32(-np.inf))
         return torch.from_numpy(np.tile(mask, (groups, 1))).to(like.device, like.dtype)
 
-    def _sees_new(self) -> NDArray[np.bool_]:
+    def sees_new(self) -> NDArray[np.bool_]:
         """``(count, count)``: itself and its ancestors."""
         if self.parents is None:
             return np.tri(self.count, dtype=np.bool_)

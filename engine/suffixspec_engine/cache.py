@@ -1,8 +1,7 @@
 """Keys and values of every sequence, under one budget of bytes.
 
-Each sequence has a slot of its own: per layer ``(kv_heads, capacity, head_dim)`` for keys and for
-values. New tokens are written behind the known ones; keeping some of them is a change of the
-length, and only a draft *tree* whose accepted path is not its first nodes moves anything.
+Each sequence has a slot of its own (:mod:`.sequences`): per layer keys and values of the form
+``(kv_heads, capacity, head_dim)``.
 
 The budget is kept by admission. A sequence in use counts with the most tokens it can ever hold, so
 that a step can never run out of memory; a finished one, kept because its session may go on, counts
@@ -12,145 +11,24 @@ with what it really holds, and the one used longest ago makes room first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from suffixspec_engine.sequences import (
+    LayerShape,
+    PooledSequence,
+    SequenceCache,
+    common_length,
+)
+from suffixspec_engine.slots import SlotPool
 from suffixspec_index.errors import CapacityError, ConfigError, IntegrityError
 
-_GRANULE = 64
+__all__ = ["SHARE_AT_LEAST", "KeyValueCache", "LayerShape", "SequenceCache", "common_length"]
+
 SHARE_AT_LEAST = 32
 """Shorter common beginnings with another session are computed again rather than copied."""
-
-
-@dataclass(frozen=True, slots=True)
-class LayerShape:
-    """What one layer keeps per token: ``kv_heads`` keys of ``key_dim``, values of ``value_dim``."""
-
-    kv_heads: int
-    key_dim: int
-    value_dim: int
-
-    @property
-    def elements(self) -> int:
-        """Numbers per token."""
-        return self.kv_heads * (self.key_dim + self.value_dim)
-
-
-class SequenceCache:
-    """The keys and values of one sequence; made by :meth:`KeyValueCache.open`.
-
-    Attributes:
-        keys, values: per layer ``(kv_heads, capacity, dim)``.
-        length: tokens known; what lies behind them is scratch.
-        reserved: most tokens it may hold.
-        namespace, session_id: whose it is.
-    """
-
-    def __init__(
-        self, shapes: Sequence[LayerShape], dtype: torch.dtype, device: torch.device, reserved: int
-    ) -> None:
-        self._shapes, self._dtype, self._device = shapes, dtype, device
-        self.keys: list[Tensor] = [self._new(s.kv_heads, 0, s.key_dim) for s in shapes]
-        self.values: list[Tensor] = [self._new(s.kv_heads, 0, s.value_dim) for s in shapes]
-        self._ids = np.empty(0, np.int32)
-        self.length = 0
-        self.reserved = reserved
-        self.namespace = ""
-        self.session_id = ""
-
-    def _new(self, *shape: int) -> Tensor:
-        return torch.empty(shape, dtype=self._dtype, device=self._device)
-
-    @property
-    def capacity(self) -> int:
-        """Tokens there is room for now."""
-        return len(self._ids)
-
-    @property
-    def token_ids(self) -> NDArray[np.int32]:
-        """``(length,)`` int32, a view."""
-        return self._ids[: self.length]
-
-    def reserve(self, tokens: int) -> None:
-        """Make room for ``tokens``; growth by half each time keeps copying amortised O(1).
-
-        Raises:
-            CapacityError: more than was reserved when the sequence was opened.
-        """
-        if tokens <= self.capacity:
-            return
-        if tokens > self.reserved:
-            raise CapacityError(
-                f"cache: {tokens} tokens needed, but {self.reserved} were reserved for this request"
-            )
-        wanted = max(tokens, self.capacity * 3 // 2)
-        self._resize(min(self.reserved, -(-wanted // _GRANULE) * _GRANULE))
-
-    def _resize(self, capacity: int) -> None:
-        kept = self.length
-        for store in (self.keys, self.values):
-            for layer, old in enumerate(store):
-                grown = self._new(old.shape[0], capacity, old.shape[2])
-                grown[:, :kept] = old[:, :kept]
-                store[layer] = grown  # layer by layer: only one of them is held twice
-        ids = np.empty(capacity, np.int32)
-        ids[:kept] = self._ids[:kept]
-        self._ids = ids
-
-    def commit(self, token_ids: Sequence[int] | NDArray[np.int32], kept: Sequence[int]) -> None:
-        """Keep some of the tokens that a step has written behind the known ones.
-
-        Args:
-            token_ids: all the written tokens, in the order they were written.
-            kept: indices of those to keep, rising. ``0, 1, 2 …`` moves nothing: O(kept); else the
-                tokens after the gap are moved together.
-        """
-        past = self.length
-        moved = [i for i, slot in enumerate(kept) if slot != i]
-        if moved:
-            first = moved[0]
-            source = torch.tensor([past + slot for slot in kept[first:]], device=self._device)
-            target = slice(past + first, past + len(kept))
-            for store in (*self.keys, *self.values):
-                store[:, target] = store.index_select(1, source)
-        written = np.asarray(token_ids, dtype=np.int32)
-        self._ids[past : past + len(kept)] = written[np.asarray(kept, dtype=np.int64)]
-        self.length = past + len(kept)
-
-    def adopt(self, length: int, reserved: int) -> None:
-        """Begin anew with the first ``length`` known tokens and another reservation. O(1), but
-        for a sequence that has room for more than ``reserved``: it is moved to a smaller one."""
-        self.length = length
-        self.reserved = reserved
-        if self.capacity > reserved:
-            self._resize(reserved)
-
-    def common_prefix(self, token_ids: NDArray[np.int32]) -> int:
-        """How many first tokens equal those of ``token_ids``. O(common)."""
-        return common_length(self.token_ids, token_ids)
-
-    def copy_prefix(self, other: SequenceCache, length: int) -> None:
-        """Take over the first ``length`` tokens of another sequence, which stays as it is. What is
-        known already is a beginning of them and not copied again."""
-        self.reserve(length)
-        new = slice(self.length, length)
-        for own, theirs in zip(
-            (*self.keys, *self.values), (*other.keys, *other.values), strict=True
-        ):
-            own[:, new] = theirs[:, new]
-        self._ids[new] = other.token_ids[new]
-        self.length = length
-
-
-def common_length(left: NDArray[np.int32], right: NDArray[np.int32]) -> int:
-    """How many first tokens two sequences have in common. O(the shorter)."""
-    size = min(len(left), len(right))
-    differ = np.flatnonzero(left[:size] != right[:size])
-    return int(differ[0]) if len(differ) else size
 
 
 class KeyValueCache:
@@ -160,6 +38,11 @@ class KeyValueCache:
         shapes: per layer.
         dtype, device: of keys and values.
         max_bytes: the budget.
+        pooled: all sequences lie in one tensor per layer (:class:`~.slots.SlotPool`), which is
+            made at once, instead of having tensors of their own as they come.
+
+    Attributes:
+        pool: that tensor's slots; ``None`` where sequences have tensors of their own.
 
     Raises:
         ConfigError: the budget does not hold a single token.
@@ -172,6 +55,7 @@ class KeyValueCache:
         dtype: torch.dtype,
         device: torch.device,
         max_bytes: int,
+        pooled: bool = False,
     ) -> None:
         self.bytes_per_token = dtype.itemsize * sum(shape.elements for shape in shapes)
         self.max_tokens = max_bytes // self.bytes_per_token
@@ -184,6 +68,9 @@ class KeyValueCache:
         self._live: dict[int, SequenceCache] = {}
         self._idle: dict[int, SequenceCache] = {}  # used longest ago first
         self.evictions = 0
+        self.pool: SlotPool | None = None
+        if pooled:
+            self.pool = SlotPool(self._shapes, dtype=dtype, device=device, slots=self.max_tokens)
 
     @property
     def live_tokens(self) -> int:
@@ -232,7 +119,8 @@ class KeyValueCache:
         """
         self.check_fits(reserve)
         wanted = token_ids[:-1]
-        own = self._own(namespace, session_id, wanted)
+        # A piece of a pool cannot grow in place, so its tokens are copied into a larger one.
+        own = self._own(namespace, session_id, wanted) if self.pool is None else None
         source, common = self._longest(namespace, wanted)
         takeover = own is not None and own.common_prefix(wanted) >= common
         if not self._make_room(reserve, own if takeover else None, source):
@@ -242,12 +130,26 @@ class KeyValueCache:
             own.adopt(own.common_prefix(wanted), reserve)
             self._live[id(own)] = own
             return own
-        cache = SequenceCache(self._shapes, self._dtype, self._device, reserve)
+        cache = self._create(reserve, source)
+        if cache is None:
+            return None
         cache.namespace, cache.session_id = namespace, session_id
-        if source is not None and common >= SHARE_AT_LEAST:
+        if source is not None and common >= SHARE_AT_LEAST and not source.released:
             cache.copy_prefix(source, common)
         self._live[id(cache)] = cache
         return cache
+
+    def _create(self, reserve: int, source: SequenceCache | None) -> SequenceCache | None:
+        if self.pool is None:
+            return SequenceCache(self._shapes, self._dtype, self._device, reserve)
+        start = self.pool.take(reserve)
+        while start is None:  # the free slots are in too small pieces
+            idle = sorted(self._idle.values(), key=lambda cache: cache is source)
+            if not idle:
+                return None
+            self._evict(idle[0])
+            start = self.pool.take(reserve)
+        return PooledSequence(self.pool, self._shapes, start, reserve)
 
     def share(self, cache: SequenceCache, token_ids: NDArray[np.int32]) -> None:
         """Copy what another sequence has come to know of ``token_ids`` since ``cache`` was opened.
@@ -303,14 +205,20 @@ class KeyValueCache:
         return True
 
     def _evict(self, cache: SequenceCache) -> None:
-        del self._idle[id(cache)]
+        self._forget(cache)
         self.evictions += 1
+
+    def _forget(self, cache: SequenceCache) -> None:
+        del self._idle[id(cache)]
+        cache.release()
 
     def close(self, cache: SequenceCache) -> None:
         """A request is done; what its sequence knows is kept for the session. O(idle)."""
-        self.drop(cache)
         if not cache.length:
+            self.drop(cache)
             return
+        del self._live[id(cache)]
+        cache.trim()
         known = cache.token_ids
         outgrown = [
             idle
@@ -320,24 +228,25 @@ class KeyValueCache:
             and idle.common_prefix(known) == idle.length
         ]
         for idle in outgrown:
-            del self._idle[id(idle)]
+            self._forget(idle)
         self._idle[id(cache)] = cache
 
     def drop(self, cache: SequenceCache) -> None:
         """A request is done, and nothing of it is kept. Its memory is free at once."""
         del self._live[id(cache)]
+        cache.release()
 
     def end_session(self, namespace: str, session_id: str) -> None:
         """Forget what is kept for a session. Unknown ids are ignored."""
         for cache in list(self._idle.values()):
             if cache.session_id == session_id and cache.namespace == namespace:
-                del self._idle[id(cache)]
+                self._forget(cache)
 
     def drop_namespace(self, namespace: str) -> None:
         """Forget what is kept for all sessions of a namespace. O(kept sequences)."""
         for cache in list(self._idle.values()):
             if cache.namespace == namespace:
-                del self._idle[id(cache)]
+                self._forget(cache)
 
     def check_integrity(self) -> None:
         """Raise :class:`IntegrityError` unless lengths, shapes and the budget hold. O(sequences ·
@@ -361,3 +270,7 @@ class KeyValueCache:
                     raise IntegrityError(f"cache: keys of shape {tuple(keys.shape)}")
                 if values.shape != (*expected, shape.value_dim):
                     raise IntegrityError(f"cache: values of shape {tuple(values.shape)}")
+        if self.pool is not None:
+            kept = (*self._live.values(), *self._idle.values())
+            pieces = [(c.start, c.capacity) for c in kept if isinstance(c, PooledSequence)]
+            self.pool.check_integrity(pieces)

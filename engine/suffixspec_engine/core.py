@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from suffixspec_engine.attention import PackedRow, PackedStep
+from suffixspec_engine.attention import PackedRow
 from suffixspec_engine.cache import KeyValueCache
 from suffixspec_engine.engine_config import EngineConfig, verification_method
+from suffixspec_engine.graphs import make_runner
 from suffixspec_engine.metrics import EngineMetrics
 from suffixspec_engine.models import TargetModel
 from suffixspec_engine.proposing import NOTHING, Proposed, Proposing
@@ -76,9 +77,17 @@ class EngineCore:
     ) -> None:
         self.model, self.config = model, config
         self._speculative = speculative
+        pooled = config.attention == "flex"
+        if config.attention == "auto":
+            pooled = model.device.type == "cuda"
         self.cache = KeyValueCache(
-            model.shapes, dtype=model.dtype, device=model.device, max_bytes=config.cache_bytes
+            model.shapes,
+            dtype=model.dtype,
+            device=model.device,
+            max_bytes=config.cache_bytes,
+            pooled=pooled,
         )
+        self._runner = make_runner(model, self.cache.pool)
         self.scheduler = Scheduler(config, self.cache)
         self.metrics = EngineMetrics()
         self._method = verification_method(speculative)
@@ -111,8 +120,8 @@ class EngineCore:
             self.metrics.steps += 1
             verified = [row for row in rows if row.verified]
             start = time.perf_counter()
-            logits = self.model.run(
-                PackedStep([row.packed for row in rows]),
+            logits = self._runner.run(
+                [row.packed for row in rows],
                 [token for row in rows for token in row.token_ids],
                 np.concatenate([row.logit_rows for row in rows]),
             )

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from suffixspec_engine.sampling import Method
-from suffixspec_index.config_values import as_integer
+from suffixspec_index.config_values import as_choice, as_integer
 from suffixspec_index.errors import ConfigError
 from suffixspec_index.speculative_config import SpeculativeConfig
 
@@ -23,6 +24,9 @@ class EngineConfig:
         max_prefill_tokens: prompt tokens per step while nothing is being generated.
         prefill_chunk: prompt tokens per step while other requests are generating: a long prompt
             slows them down, but never stops them.
+        attention: ``flex``: all requests of a step at once, from a pool of keys and values that is
+            allocated when the engine starts, and CUDA graphs of decoding steps; ``plain``: request
+            by request; ``auto``: ``flex`` on CUDA, ``plain`` elsewhere.
         draft_cache_bytes: budget for the keys and values of a draft model, if there is one.
         threads: torch's intra-op threads, set for the whole process; ``None``: leave them.
 
@@ -35,6 +39,7 @@ class EngineConfig:
     cache_bytes: int = 2 * _GIB
     max_prefill_tokens: int = 512
     prefill_chunk: int = 64
+    attention: Literal["auto", "plain", "flex"] = "auto"
     draft_cache_bytes: int = _GIB // 2
     threads: int | None = None
 
@@ -47,6 +52,7 @@ class EngineConfig:
             "draft_cache_bytes",
         ):
             as_integer(getattr(self, name), name, minimum=1)
+        as_choice(self.attention, "attention", ("auto", "plain", "flex"))
         as_integer(self.max_waiting, "max_waiting", minimum=0)
         if self.threads is not None:
             as_integer(self.threads, "threads", minimum=1)

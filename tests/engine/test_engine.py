@@ -267,21 +267,17 @@ def test_a_step_that_raises_ends_its_requests_only(
     target: TargetModel, prompts: list[Ids], truth: list[list[int]]
 ) -> None:
     with Engine(target) as engine:
-        run, engine._core.model = target.run, _Failing(target)  # type: ignore[assignment]
+        runner, engine._core._runner = engine._core._runner, _Failing()
         output = engine.generate([prompts[0]], greedy())[0]
         assert output.finish_reason == "error"
         assert "no memory" in str(output.stop_reason)
-        engine._core.model = target
-        assert run is not None
+        engine._core._runner = runner
         assert engine.generate([prompts[0]], greedy())[0].token_ids.tolist() == truth[0]
         engine.check_integrity()
 
 
 class _Failing:
-    def __init__(self, target: TargetModel) -> None:
-        self.vocab_size = target.vocab_size
-
-    def run(self, *_: Any) -> None:
+    def run(self, *_: Any) -> Any:
         raise RuntimeError("no memory")
 
 
