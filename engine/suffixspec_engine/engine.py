@@ -25,6 +25,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from suffixspec_engine.core import EngineCore
+from suffixspec_engine.depth import EngineDepth
 from suffixspec_engine.drafters.factory import (
     EngineProposers,
     NamespaceProposers,
@@ -45,6 +46,7 @@ from suffixspec_engine.sampling import (
 )
 from suffixspec_engine.streams import BlockingStream, RequestStream
 from suffixspec_engine.warming import Progress, warm_up_drafting
+from suffixspec_index.depth import StepCost
 from suffixspec_index.errors import CapacityError, ConfigError, InputError
 from suffixspec_index.proposers.base import Proposer
 from suffixspec_index.speculative_config import SpeculativeConfig
@@ -61,6 +63,8 @@ class Engine:
         proposer: a proposer made elsewhere, instead of ``speculative``, for requests without a
             namespace; or a function that makes one for each namespace.
         config: how the engine runs.
+        step_cost: what steps are expected to take, such as a cost model made by ``suffixspec
+            profile``; ``None``: that is learned from the first steps.
         progress: called with what is being done while kernels are compiled, which takes a minute
             the first time on a machine; ``None``: the log says it.
 
@@ -76,6 +80,7 @@ class Engine:
         speculative: SpeculativeConfig | Mapping[str, Any] | None = None,
         proposer: Proposer | ProposerSource | None = None,
         config: EngineConfig | None = None,
+        step_cost: StepCost | None = None,
         progress: Progress | None = None,
     ) -> None:
         if speculative is not None and proposer is not None:
@@ -91,7 +96,7 @@ class Engine:
         self._proposers = self._make_proposers(speculative, proposer)
         if speculative is not None:
             warm_up_drafting(speculative, progress)
-        self._core = EngineCore(self.model, self.config, speculative)
+        self._core = EngineCore(self.model, self.config, speculative, step_cost)
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -214,6 +219,7 @@ class Engine:
         namespace: str = "",
         prediction: ArrayLike | None = None,
         max_draft: int | None = None,
+        priority: float = 1.0,
         proposer: Proposer | None = None,
         grammar: GrammarSpec | GrammarMatcher | None = None,
         loop: asyncio.AbstractEventLoop | None = None,
@@ -229,6 +235,8 @@ class Engine:
                 whoever has been authenticated, never from a request's body.
             prediction: ``(m,)`` token ids expected as output, for proposers that use them.
             max_draft: most draft tokens per step; 0: no speculation.
+            priority: what a token gained here counts against one of other requests, where a step
+                has room for few draft tokens (dynamic depth).
             proposer: who drafts for it, instead of the engine's proposer.
             grammar: what the output must obey: JSON that fits a schema, a regular expression, a
                 choice or a context-free grammar.
@@ -251,6 +259,7 @@ class Engine:
             namespace=namespace,
             prediction=prediction,
             max_draft=max_draft,
+            priority=priority,
             proposer=proposer,
             grammar=grammar,
         )
@@ -283,6 +292,11 @@ class Engine:
     def metrics(self) -> EngineMetrics:
         """Totals since the engine began; live, so read it when nothing runs, or copy."""
         return self._core.metrics
+
+    @property
+    def depth(self) -> EngineDepth:
+        """How depths are chosen, and what steps take as measured; to be looked at only."""
+        return self._core.depth
 
     @property
     def num_running(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import secrets
 import threading
 from collections.abc import Callable, Sequence
@@ -67,6 +68,7 @@ class Intake:
         namespace: str = "",
         prediction: ArrayLike | None = None,
         max_draft: int | None = None,
+        priority: float = 1.0,
         proposer: Proposer | None = None,
         grammar: GrammarSpec | GrammarMatcher | None = None,
     ) -> Request:
@@ -75,6 +77,8 @@ class Intake:
         params.check_vocab(self.model.vocab_size)
         if max_draft is not None and max_draft < 0:
             raise InputError(f"max_draft: {max_draft} is negative; use 0 for no speculation")
+        if not (priority > 0 and math.isfinite(priority)):
+            raise InputError(f"priority: must be above 0 and finite, got {priority}")
         if params.stop and self.decode is None:
             raise InputError(
                 f"stop: {list(params.stop)!r} needs a tokenizer, and the model has none; use "
@@ -100,6 +104,7 @@ class Intake:
             proposer=proposer,
             prediction=self._ids(prediction, "prediction") if prediction is not None else None,
             max_draft=max_draft,
+            priority=priority,
             grammar=self._compile(grammar) if isinstance(grammar, GrammarSpec) else grammar,
             owns_session=session_id is None,
         )

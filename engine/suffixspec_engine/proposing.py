@@ -16,6 +16,7 @@ from torch import Tensor
 from suffixspec_engine.grammar import Matcher, constrain
 from suffixspec_engine.request import Request
 from suffixspec_engine.sampling import Method
+from suffixspec_index.depth import StepPlan, propose_for
 from suffixspec_index.draft import Draft
 from suffixspec_index.errors import IntegrityError, SuffixSpecError
 from suffixspec_index.proposers.base import Proposer
@@ -55,7 +56,8 @@ class Proposing:
     def __init__(self, vocab_size: int, method: Method = "coupled", *, draws: bool = False) -> None:
         self._vocab_size, self._method, self._draws = vocab_size, method, draws
         self.failures = 0
-        self._most: int | None = None
+        self._bounds: dict[int, int] = {}  # of the step under way, by request
+        self._min_prob: float | None = None
 
     def begin(self, request: Request) -> None:
         """Tell the request's proposer that it starts."""
@@ -73,16 +75,29 @@ class Proposing:
 
         self._guarded(request, call)
 
-    def propose(self, requests: Sequence[Request], most: int | None = None) -> list[Proposed]:
+    @property
+    def draws_freely(self) -> bool:
+        """Whether what a draft was drawn from has a say in what is accepted."""
+        return self._method != "coupled"
+
+    def propose(
+        self,
+        requests: Sequence[Request],
+        limits: Sequence[int] | None = None,
+        min_prob: float | None = None,
+    ) -> list[Proposed]:
         """A draft per request, empty where there is nobody to ask or nothing to gain. A request's
         grammar cuts its draft and puts in what it forces.
 
         Args:
             requests: those whose context ends in this step.
-            most: draft tokens per request that a batch of this size should have; ``None``: no
-                such bound.
+            limits: most draft tokens of each in this step; ``None``: no such bounds.
+            min_prob: least probability of draft tokens, for proposers that know such a bound.
         """
-        self._most = most
+        self._bounds = {}
+        if limits is not None:
+            self._bounds = {id(r): bound for r, bound in zip(requests, limits, strict=True)}
+        self._min_prob = min_prob
         drafts = [NOTHING] * len(requests)
         for proposer, rows, limits in self._asked(requests):
             asked = [requests[row] for row in rows]
@@ -123,7 +138,8 @@ class Proposing:
             return self._draw(proposer, requests, limits)
         handles = [self._handle(request) for request in requests]
         try:
-            batch = list(proposer.propose_batch(handles, np.array(limits, np.int32)))
+            plan = StepPlan(np.array(limits, np.int64), self._min_prob)
+            batch = list(propose_for(proposer, handles, plan))
         except Exception:  # the culprit is found by asking one by one
             return [self._propose_one(proposer, request) for request in requests]
         return [Proposed(draft) for draft in batch]
@@ -160,9 +176,16 @@ class Proposing:
             coupled=self._method == "coupled",
         )
 
+    def limit(self, request: Request) -> int:
+        """Most draft tokens that a request can use, by its own bounds; 0 without a proposer."""
+        if request.proposer is None and request.grammar is None:
+            return 0
+        bounds = (request.state.draft_limit(request.params), request.max_draft, 2**31 - 1)
+        return min(bound for bound in bounds if bound is not None)
+
     def _limit(self, request: Request) -> int:
         limit = request.state.draft_limit(request.params)
-        bounds = (limit, request.max_draft, self._most, 2**31 - 1)
+        bounds = (limit, request.max_draft, self._bounds.get(id(request)), 2**31 - 1)
         return min(bound for bound in bounds if bound is not None)
 
     def _sound(self, request: Request, given: Proposed, limit: int) -> Proposed:

@@ -81,6 +81,7 @@ class Request:
         reserve: most tokens its cache will hold.
         proposer: who drafts for it; ``None``: nobody (any more).
         max_draft: most draft tokens per step; ``None``: as many as the proposer gives.
+        priority: what its gains count against those of others, where draft tokens are scarce.
         owns_session: the session was made for this request and ends with it.
         emit: called with every event, in the engine's thread.
         handle: the proposer's.
@@ -100,6 +101,7 @@ class Request:
     proposer: Proposer | None = None
     prediction: NDArray[np.int32] | None = None
     max_draft: int | None = None
+    priority: float = 1.0
     grammar: GrammarMatcher | None = None
     owns_session: bool = False
     handle: RequestHandle | None = None
