@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from suffixspec.commands import config, keys
+from suffixspec.commands import config, index, keys
 from suffixspec.logs import configure_logging
 from suffixspec.settings import LoadedSettings, load_settings, parse_assignments
 from suffixspec_index.errors import MissingDependencyError, SuffixSpecError
@@ -43,6 +43,7 @@ app = typer.Typer(
 )
 app.add_typer(config.app, name="config")
 app.add_typer(keys.app, name="keys")
+app.add_typer(index.app, name="index")
 
 
 def main() -> None:
