@@ -102,10 +102,12 @@ class RequestMetrics:
             "suffixspec_request_seconds", "From a request's arrival to its end.", _LATENCY, "tenant"
         )
         self.propose = histogram(
-            "suffixspec_propose_seconds", "One call of a proposer, for a batch.", _PROPOSE
+            "suffixspec_propose_seconds",
+            "One call of a proposer for other engines: a batch of requests.",
+            _PROPOSE,
         )
         self.proposals = counter(
-            "suffixspec_proposals", "Requests that a proposer was asked to draft for."
+            "suffixspec_proposals", "Requests of other engines that a proposer drafted for."
         )
         self.loop_lag = histogram(
             "suffixspec_event_loop_lag_seconds",
