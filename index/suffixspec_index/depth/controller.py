@@ -44,7 +44,7 @@ class DepthSettings:
 
     load: int = 1
     longest_wait: int = 32
-    balance_fade: float = 0.95
+    balance_fade: float = 0.97
     own_acceptance: bool = True
 
     def __post_init__(self) -> None:
@@ -265,8 +265,8 @@ class _Step:
 
 def _trust(balance: Floats) -> Floats:
     """A request's factor on its probabilities: what came true over what was expected, not above 1,
-    with ten draft tokens' worth of good faith."""
-    faith = 10.0
+    with four draft tokens' worth of good faith."""
+    faith = 4.0
     ratio = (balance[:, kernels.B_CAME] + faith) / (balance[:, kernels.B_EXPECTED] + faith)
     trust: Floats = np.minimum(ratio, 1.0)
     return trust

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import itertools
 import pickle
 import threading
 
 import numpy as np
 import pytest
 
-from suffixspec_traces.cost import PointsCost
+from suffixspec_traces.cost import DecodeWork, PointsCost, predict
 from suffixspec_traces.replay import ReplayPlan, replay
 from suffixspec_traces.report import build_report
-from suffixspec_traces.tuning.evaluate import Bench, BenchRecipe, score, step_costs
+from suffixspec_traces.tuning.evaluate import Bench, BenchRecipe, score
 from suffixspec_traces.tuning.space import NGRAM, SUFFIX
 from suffixspec_traces.tuning.split import Parts, output_tokens
 from tests.traces.fake_proposer import FakeProposer, counting
@@ -117,14 +116,19 @@ def test_a_recipe_makes_the_same_bench_elsewhere() -> None:
         assert (here.ms_per_token, here.drafted) == (there.ms_per_token, there.drafted)
 
 
-def test_step_costs_are_a_requests_share() -> None:
-    sessions = talks(3)
-    alone, among = step_costs(CONTEXT, 1, sessions), step_costs(CONTEXT, 8, sessions)
-    turns = [t for s in sessions for t in s.turns]
-    context = np.mean([len(t.prompt) + len(t.output) / 2 for t in turns])  # equal outputs
-    assert alone[0] == pytest.approx(float(CONTEXT.step_ms(1, context)))
-    assert among[3] == pytest.approx(float(CONTEXT.step_ms(32, 8 * context, 8)) / 8)
-    assert all(b >= a for a, b in itertools.pairwise(among))
+def test_passes_whose_drafts_were_chosen_together_are_priced_as_they_were() -> None:
+    """Two requests in a pass stand for 8: four times the tokens and the context."""
+    work = DecodeWork(
+        tokens=9,
+        drafted=np.array([3, 0, 2, 2], np.int32),
+        step_context=np.array([100, 200, 110, 201]),
+        token_context=150.0,
+        overhead_ms=0.0,
+        batch=np.array([5, 5, 6, 6], np.int32),
+    )
+    passes = [float(CONTEXT.step_ms(4 * t, 4 * c, 8)) for t, c in ((5, 300), (6, 311))]
+    expected = np.mean(passes) / (9 / 4)
+    assert predict(CONTEXT, work, 8).ms_per_token == pytest.approx(expected)
 
 
 def test_no_speculation_costs_what_plain_decoding_does() -> None:
