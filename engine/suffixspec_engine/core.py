@@ -18,6 +18,7 @@ from torch import Tensor
 
 from suffixspec_engine.attention import PackedRow
 from suffixspec_engine.cache import KeyValueCache
+from suffixspec_engine.depth import EngineDepth
 from suffixspec_engine.engine_config import EngineConfig, verification_method
 from suffixspec_engine.graphs import make_runner
 from suffixspec_engine.metrics import EngineMetrics
@@ -27,6 +28,7 @@ from suffixspec_engine.request import FinishReason, Request, StepEvent
 from suffixspec_engine.sampling import Verdict, verify_batch
 from suffixspec_engine.scheduler import Scheduler
 from suffixspec_engine.text import held_back
+from suffixspec_index.depth import StepCost
 from suffixspec_index.draft import Draft, Source
 from suffixspec_index.speculative_config import SpeculativeConfig
 
@@ -66,7 +68,7 @@ class EngineCore:
     """Requests, caches and the step. Not thread-safe: :class:`~.engine.Engine` guards it.
 
     Attributes:
-        scheduler, cache, metrics: as their classes say.
+        scheduler, cache, metrics, depth: as their classes say.
     """
 
     def __init__(
@@ -74,9 +76,10 @@ class EngineCore:
         model: TargetModel,
         config: EngineConfig,
         speculative: SpeculativeConfig | None = None,
+        step_cost: StepCost | None = None,
     ) -> None:
         self.model, self.config = model, config
-        self._speculative = speculative
+        self.depth = EngineDepth(speculative, step_cost)
         pooled = config.attention == "flex"
         if config.attention == "auto":
             pooled = model.device.type == "cuda"
@@ -113,6 +116,7 @@ class EngineCore:
         Cost: the model's, and O(tokens · layers) calls around it.
         """
         seconds = self.metrics.seconds
+        proposing, began = seconds.propose, time.perf_counter()
         with seconds.measure("total"):
             rows = self._rows(self.scheduler.plan())
             if not rows:
@@ -131,11 +135,19 @@ class EngineCore:
             for row in rows:
                 if not row.verified:
                     _keep(row, ())
-            self._commit(verified, verdicts)
+            lengths = sum(row.packed.past for row in rows)
+            self._commit(verified, verdicts, seconds.propose - proposing)
+        self.depth.observe(
+            tokens=sum(row.packed.count for row in rows),
+            context_tokens=lengths,
+            requests=len(rows),
+            seconds=time.perf_counter() - began - (seconds.propose - proposing),
+        )
 
     def fail_running(self, error: Exception) -> None:
         """A step raised: its requests end, and their caches, which may be half written, go."""
         _log.error("a step failed; its requests end with an error", exc_info=error)
+        self.depth.abandon()
         for request in list(self.scheduler.running):
             self._end(request, "error", stop_reason=str(error), keep_cache=False)
 
@@ -147,30 +159,28 @@ class EngineCore:
     def _rows(self, plan: Sequence[tuple[Request, int]]) -> list[_Row]:
         ending = [request for request, count in plan if count == request.uncomputed]
         with self.metrics.seconds.measure("propose"):
-            most = self._most_draft_tokens(len(ending))
-            drafts = dict(zip(ending, self._proposing.propose(ending, most), strict=True))
+            proposed = self.depth.draft(
+                self._proposing,
+                ending,
+                tokens=sum(count for _, count in plan),
+                context_tokens=sum(request.cache.length for request, _ in plan if request.cache),
+            )
+            drafts = dict(zip(ending, proposed, strict=True))
             self.metrics.proposer_failures = self._proposing.failures
         rows: list[_Row] = []
         column = 0
         for request, count in plan:
             assert request.cache is not None
             own = request.next_tokens(count)
-            proposed = drafts.get(request, NOTHING)
-            draft = proposed.draft
+            given = drafts.get(request, NOTHING)
+            draft = given.draft
             past = request.cache.length
             tokens = len(own) + len(draft)
             request.cache.reserve(past + tokens)
             packed = PackedRow(request.cache, column, tokens, past, _parents(len(own), draft))
-            rows.append(_Row(request, own, proposed, request in drafts, packed))
+            rows.append(_Row(request, own, given, request in drafts, packed))
             column += tokens
         return rows
-
-    def _most_draft_tokens(self, batch_size: int) -> int | None:
-        """By ``num_speculative_tokens_per_batch_size``, if the configuration has it."""
-        speculative = self._speculative
-        if speculative is None or speculative.num_speculative_tokens_per_batch_size is None:
-            return None
-        return speculative.num_speculative_tokens_at(batch_size) if batch_size else None
 
     def _share_time(self, rows: Sequence[_Row], elapsed: float) -> None:
         """Prompt tokens' share of a step is prefill, the others' is verification."""
@@ -198,8 +208,9 @@ class EngineCore:
             },
         )
 
-    def _commit(self, rows: Sequence[_Row], verdicts: Sequence[Verdict]) -> None:
-        """Keep what was accepted, tell proposers and callers, end what has ended."""
+    def _commit(self, rows: Sequence[_Row], verdicts: Sequence[Verdict], proposing: float) -> None:
+        """Keep what was accepted, tell proposers and callers, end what has ended. ``proposing``:
+        seconds that making the drafts took."""
         gained: list[tuple[Request, Sequence[int]]] = []
         texts: list[str] = []
         for row, verdict in zip(rows, verdicts, strict=True):
@@ -214,6 +225,7 @@ class EngineCore:
             gained.append((request, verdict.token_ids))
         with self.metrics.seconds.measure("propose"):
             self._proposing.advance(gained)
+            self.depth.learn(gained, propose_seconds=proposing)
         for row, verdict, text in zip(rows, verdicts, texts, strict=True):
             self._tell(row, verdict, text)
 
@@ -273,6 +285,7 @@ class EngineCore:
         request.finish_reason, request.stop_reason = reason, stop_reason
         request.metrics.finished_at = time.perf_counter()
         self.scheduler.remove(request)
+        self.depth.forget(request)
         with self.metrics.seconds.measure("propose"):
             self._proposing.finish(request, keep=keep)
         if request.cache is not None:
