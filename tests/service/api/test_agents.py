@@ -66,7 +66,7 @@ async def test_openai_agents(real: Served, api: str) -> None:
     agents.set_tracing_disabled(True)
     called: list[int] = []
 
-    @agents.function_tool
+    @agents.function_tool  # type: ignore[untyped-decorator]
     def add(a: int, b: int) -> str:
         """Add two numbers.
 
