@@ -227,3 +227,55 @@ def test_compiling_is_announced(
     with caplog.at_level(logging.WARNING):
         Engine(target, speculative=SUFFIX).close()
     assert "once per machine" in caplog.text
+
+
+@pytest.mark.parametrize("drawing", ["greedy", "probabilistic"])
+def test_another_vocabulary_changes_nothing(
+    target: TargetModel,
+    tmp_path: Path,
+    prompts: list[Ids],
+    truth: list[list[int]],
+    drawing: str,
+) -> None:
+    # transformers 46124, 46936: BOS every round, stale positions, pieces of characters.
+    folder = write_other_vocabulary(tmp_path)
+    with pytest.raises(ConfigError, match="use_heterogeneous_vocab"):
+        Engine(target, speculative=drafted_by(folder, "draft_model"))
+    for method in ("draft_model", "hybrid"):
+        speculative = drafted_by(
+            folder,
+            method,
+            use_heterogeneous_vocab=True,
+            draft_sample_method=drawing,
+            draft_token_cost=0.01,
+        )
+        with Engine(target, speculative=speculative) as engine:
+            outputs = engine.generate(prompts, greedy())
+            assert [o.token_ids.tolist() for o in outputs] == truth
+            params = sampled(len(prompts))
+            with Engine(target) as plain:
+                expected = plain.generate(prompts, params)
+            outputs = engine.generate(prompts, params)
+            assert [o.token_ids.tolist() for o in outputs] == [
+                o.token_ids.tolist() for o in expected
+            ]
+            assert engine.metrics.counts.by_source["draft_model"].drafted
+            assert engine.metrics.proposer_failures == 0
+
+
+def write_other_vocabulary(folder: Path) -> Path:
+    """A model whose tokenizer has the bytes in another order, and pairs of letters."""
+    import transformers
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    write_tiny_llama(folder, num_hidden_layers=1, vocab_size=300)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), reverse=True)
+    pairs = [("a", "b"), ("t", "h"), ("e", "r")]
+    vocabulary = {letter: i for i, letter in enumerate([*alphabet, *map("".join, pairs)])}
+    backend = Tokenizer(models.BPE(vocabulary, pairs))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    backend.add_tokens([AddedToken("<|begin|>", special=True)])
+    fast: Any = transformers.PreTrainedTokenizerFast
+    fast(tokenizer_object=backend, bos_token="<|begin|>").save_pretrained(folder)
+    return folder

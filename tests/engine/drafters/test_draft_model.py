@@ -242,6 +242,29 @@ def test_other_vocabularies_read_the_same_text(text: str) -> None:
     assert len(shared) >= 257  # all bytes and the special token
 
 
+def test_another_vocabulary_drafts_right_through_rounds() -> None:
+    """Each round, what the draft model says of the text read anew (46124, 46936: stale positions, a
+    BOS in every round)."""
+    tokenizer = make_tokenizer(OTHERS, 280)
+    model = make_model(tokenizer.get_vocab_size(), seed=4)
+    proposer = make(model, tokenizer, use_heterogeneous_vocab=True)
+    mapping = proposer.vocabulary
+    context = TOKENIZER.encode("the cat sat").ids
+    request = proposer.begin("s", context)
+    for gained in (2, 0, 4, 1):
+        draft = proposer.propose(request, 4).token_ids.tolist()
+        ids, expected = mapping.to_draft(context), []
+        for _ in range(4):
+            with torch.inference_mode():
+                logits = model(input_ids=torch.tensor([ids])).logits[0, -1, mapping.shared]
+            ids.append(int(mapping.shared[int(logits.argmax())]))
+            expected.append(int(mapping.to_target[ids[-1]]))
+        assert draft == expected
+        tokens = [*draft[:gained], *TOKENIZER.encode(" hat").ids]
+        context = [*context, *tokens]
+        proposer.advance(request, tokens)
+
+
 @pytest.mark.parametrize("heterogeneous", [False, True])
 def test_drawn_drafts_carry_their_distribution(model: Any, heterogeneous: bool) -> None:
     tokenizer = make_tokenizer(OTHERS, 280) if heterogeneous else TOKENIZER
