@@ -40,7 +40,7 @@ class Tenant:
     Attributes:
         name: the first part of every namespace of theirs.
         limits: what they may use.
-        admin: may see all tenants, and run jobs.
+        admin: may see all tenants.
     """
 
     name: str
