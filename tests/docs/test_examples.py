@@ -31,11 +31,10 @@ COMMANDS = [
     and not line.startswith("suffixspec serve")  # runs for ever; tests/suffixspec starts it
 ]
 CURLS = [
-    command.replace("\\\n", " ")
+    text
     for page in PAGES
     for kind, text in _BLOCK.findall(page.read_text())
-    for command in re.findall(r"^curl .*(?:\\\n.*)*", text, re.M)
-    if kind == "sh"
+    if kind == "sh" and text.startswith("curl ")
 ]
 HTTP, GRPC = "localhost:8000", "localhost:50051"
 
@@ -83,7 +82,7 @@ def test_curls_run(command: str, with_service: Callable[[str], str]) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     done = subprocess.run(
-        with_service(command) + " --fail-with-body --silent --show-error",
+        with_service(command).replace("curl ", "curl --fail-with-body -sS ", 1),
         shell=True,
         capture_output=True,
         text=True,

@@ -149,6 +149,9 @@ def speculation(metrics: Sequence[RequestMetrics]) -> dict[str, Any]:
         },
         "time_to_first_token_ms": round(first.time_to_first_token * 1000, 3),
         "queue_time_ms": round((first.started_at - first.queued_at) * 1000, 3),
+        "engine_time_ms": round(
+            (max(one.finished_at for one in metrics) - first.queued_at) * 1000, 3
+        ),
     }
 
 

@@ -51,6 +51,7 @@ _STATUS: tuple[tuple[type[SuffixSpecError], int, str, str | None], ...] = (
     (ConfigError, 400, "invalid_request_error", None),
 )
 _NAME = re.compile(r"[a-z][a-z_]*(?!\S)")
+_TYPE_NAMES = frozenset({"str", "int", "float", "bool", "none"})
 _REMEDIES = {
     "functions": "; 'tools' has replaced it",
     "function_call": "; 'tool_choice' has replaced it",
@@ -168,12 +169,13 @@ async def _on_validation(request: Request, error: Exception) -> JSONResponse:
 def _place(problem: Mapping[str, Any]) -> list[str]:
     """The field, without the names that pydantic gives to the members of a union."""
     parts = [part for part in problem["loc"][1:] if isinstance(part, int) or _NAME.match(part)]
-    return [str(part) for part in parts]
+    return [str(part) for part in parts if part not in _TYPE_NAMES]
 
 
 def _deepest(problems: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Where a value may be one of several things, the thing it comes closest to."""
-    return max(problems, key=lambda problem: len(problem["loc"]))
+    """Where a value may be one of several things, the thing it comes closest to: one of the same
+    type, at least."""
+    return max(problems, key=lambda p: (len(p["loc"]), not p["type"].endswith("_type")))
 
 
 def _explained(problem: Mapping[str, Any]) -> str:
