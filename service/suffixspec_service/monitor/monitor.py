@@ -148,19 +148,22 @@ class Monitor:
         """All metrics in Prometheus' text format; it asks the probe, so call it in a thread."""
         return generate_latest(self.registry)
 
-    def window(self, tier: str, tenant: str | None = None) -> dict[str, Any]:
-        """Time series of a tier; see :meth:`~.series.TimeSeries.window`.
+    def window(self, tier: str, tenant: str | None = None, *, fold: int = 1) -> dict[str, Any]:
+        """Time series of a tier; see :meth:`.series.Snapshot.window`. With many tenants it takes
+        tens of milliseconds, so call it in a thread.
 
         Args:
             tier: ``"5m"``, ``"1h"`` or ``"24h"``.
             tenant: whose requests; ``None``: everybody's, with gauges.
+            fold: buckets that are added up to one column.
         """
         with self._lock:
+            snapshot = self._series.snapshot(tier, self._clock())
             only = None
             if tenant is not None:  # one that shares its label with others is shown nothing
                 label = self._metrics.tenant_label.known(tenant)
                 only = frozenset({label} if label is not None else ())
-            window = self._series.window(tier, self._clock(), only)
+        window = snapshot.window(only, fold=fold)
         return window if tenant is None else window | {"gauges": {}}
 
     def namespaces(self, tenant: str | None = None) -> list[NamespaceState]:

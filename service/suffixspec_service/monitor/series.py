@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from suffixspec_index.draft import Source
 from suffixspec_service.monitor.records import RequestRecord
 
@@ -96,51 +99,18 @@ class TimeSeries:
             for key, value in values.items():
                 gauges[key] = max(value, gauges.get(key, value))
 
-    def window(
-        self, tier: str, now: float, tenants: frozenset[str] | None = None
-    ) -> dict[str, Any]:
-        """The columns of a tier, oldest first, the running bucket left out.
+    def snapshot(self, tier: str, now: float) -> Snapshot:
+        """The buckets of a tier, oldest first, the running one left out. O(buckets).
 
-        Args:
-            tier: one of :data:`TIERS` by name.
-            now: epoch seconds.
-            tenants: labels to count; ``None``: all.
-
-        Returns:
-            ``start`` (epoch s of the first bucket), ``seconds`` per bucket, ``total`` (a list per
-            count), ``sources`` and ``tenants`` (the same, by label; only what was active), and
-            ``gauges`` (``None`` where nothing was sampled). O(buckets x tenants).
+        What is in them does not change any more (unless the clock is put back), so it can be added
+        up without a lock.
         """
         spec, ring = self.tiers[tier], self._rings[tier]
         last = int(now // spec.seconds)
         first = last - spec.buckets + 1
-        total = [[0] * (spec.buckets - 1) for _ in range(_WIDTH)]
-        by_tenant: dict[str, list[list[int]]] = {}
-        gauges: dict[str, list[float | None]] = {}
-        for at, number in enumerate(range(first, last)):
-            bucket = ring[number % spec.buckets]
-            if bucket.number != number:
-                continue
-            for tenant, row in bucket.rows.items():
-                if tenants is not None and tenant not in tenants:
-                    continue
-                columns = by_tenant.setdefault(
-                    tenant, [[0] * (spec.buckets - 1) for _ in range(len(Count))]
-                )
-                for column in range(_WIDTH):
-                    total[column][at] += row[column]
-                for column in range(len(Count)):
-                    columns[column][at] = row[column]
-            for key, value in bucket.gauges.items():
-                gauges.setdefault(key, [None] * (spec.buckets - 1))[at] = value
-        return {
-            "start": first * spec.seconds,
-            "seconds": spec.seconds,
-            "total": _named(total),
-            "sources": _sources(total),
-            "tenants": {tenant: _named(columns) for tenant, columns in sorted(by_tenant.items())},
-            "gauges": gauges,
-        }
+        found = [ring[number % spec.buckets] for number in range(first, last)]
+        kept = [b if b.number == first + at else None for at, b in enumerate(found)]
+        return Snapshot(spec, first * spec.seconds, kept)
 
     def _bucket(self, tier: str, at: float) -> _Bucket:
         spec, ring = self.tiers[tier], self._rings[tier]
@@ -151,14 +121,76 @@ class TimeSeries:
         return bucket  # a clock that was put back counts into a newer bucket
 
 
-def _named(columns: list[list[int]]) -> dict[str, list[int]]:
-    return {count.name.lower(): columns[count] for count in Count}
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A tier at one moment.
+
+    Attributes:
+        tier: which.
+        start: epoch seconds of the first bucket.
+        buckets: ``None`` where nothing happened.
+    """
+
+    tier: Tier
+    start: int
+    buckets: list[_Bucket | None]
+
+    def window(self, tenants: frozenset[str] | None = None, *, fold: int = 1) -> dict[str, Any]:
+        """Columns of counts. O(buckets x tenants).
+
+        Args:
+            tenants: labels to count; ``None``: all.
+            fold: neighbouring buckets that are added up, the newest ones whole; the oldest that do
+                not fill a column are left out.
+
+        Returns:
+            ``start`` (epoch s of the first column), ``seconds`` per column, ``total`` (a list per
+            count), ``sources`` and ``tenants`` (the same, by label; only what was active), and
+            ``gauges`` (the highest; ``None`` where nothing was sampled).
+        """
+        columns = len(self.buckets) // fold
+        skipped = len(self.buckets) - columns * fold
+        total = np.zeros((columns, _WIDTH), np.int64)
+        by_tenant: dict[str, NDArray[np.int64]] = {}
+        gauges: dict[str, list[float | None]] = {}
+        for at, bucket in enumerate(self.buckets[skipped:]):
+            if bucket is None:
+                continue
+            column = at // fold
+            for tenant, row in bucket.rows.items():
+                if tenants is not None and tenant not in tenants:
+                    continue
+                counts = np.frombuffer(row, np.int64)
+                total[column] += counts
+                own = by_tenant.get(tenant)
+                if own is None:
+                    own = by_tenant[tenant] = np.zeros((columns, len(Count)), np.int64)
+                own[column] += counts[: len(Count)]
+            for key, value in bucket.gauges.items():
+                tops = gauges.setdefault(key, [None] * columns)
+                top = tops[column]
+                tops[column] = value if top is None else max(top, value)
+        return {
+            "start": self.start + skipped * self.tier.seconds,
+            "seconds": self.tier.seconds * fold,
+            "total": _named(total),
+            "sources": _sources(total),
+            "tenants": {tenant: _named(own) for tenant, own in sorted(by_tenant.items())},
+            "gauges": gauges,
+        }
 
 
-def _sources(columns: list[list[int]]) -> dict[str, dict[str, list[int]]]:
+def _named(columns: NDArray[np.int64]) -> dict[str, list[int]]:
+    return {count.name.lower(): columns[:, count].tolist() for count in Count}
+
+
+def _sources(columns: NDArray[np.int64]) -> dict[str, dict[str, list[int]]]:
     named = {}
     for place, label in enumerate(SOURCE_LABELS):
-        drafted, accepted = columns[len(Count) + 2 * place : len(Count) + 2 * place + 2]
-        if any(drafted):
-            named[label] = {"drafted": drafted, "accepted": accepted}
+        at = len(Count) + 2 * place
+        if columns[:, at].any():
+            named[label] = {
+                "drafted": columns[:, at].tolist(),
+                "accepted": columns[:, at + 1].tolist(),
+            }
     return named

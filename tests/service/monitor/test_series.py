@@ -25,7 +25,7 @@ def test_a_window_holds_what_happened_in_it(seed: int, count: int, pause: float)
         series.add(one, one.tenant, at)
         events.append((at, one))
     now = at + rng.random() * 10
-    window = series.window("t", now)
+    window = series.snapshot("t", now).window()
     first, last = window["start"], int(now // 5) * 5
     assert last - first == 5 * 11
     for column in range(11):
@@ -42,11 +42,34 @@ def test_a_window_holds_what_happened_in_it(seed: int, count: int, pause: float)
             assert counts["drafted"][column] == drafted
 
 
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), fold=st.integers(1, 9))
+def test_folded_columns_are_sums_and_the_newest_is_whole(seed: int, fold: int) -> None:
+    rng = random.Random(seed)
+    series = TimeSeries([Tier("t", 1, 30)])
+    for _ in range(60):
+        at = 1000 + rng.uniform(0, 40)
+        series.add(made_up(rng), "a", at)
+        series.gauge({"running": rng.randint(0, 9)}, at)
+    snapshot = series.snapshot("t", 1040.0)
+    fine, folded = snapshot.window(), snapshot.window(fold=fold)
+    assert folded["seconds"] == fold
+    assert len(folded["total"]["steps"]) == 29 // fold
+    assert folded["start"] + fold * (29 // fold) == fine["start"] + 29
+    fine_steps = fine["total"]["steps"][29 % fold :]
+    fine_gauges = fine["gauges"]["running"][29 % fold :]
+    for column, steps in enumerate(folded["total"]["steps"]):
+        span = slice(column * fold, (column + 1) * fold)
+        assert steps == sum(fine_steps[span])
+        known = [v for v in fine_gauges[span] if v is not None]
+        assert folded["gauges"]["running"][column] == max(known, default=None)
+
+
 def test_only_the_wanted_tenants_are_counted() -> None:
     series = TimeSeries([Tier("t", 1, 10)])
     series.add(record(tenant="a", steps=1), "a", 100.0)
     series.add(record(tenant="b", steps=5), "b", 100.0)
-    window = series.window("t", 102.0, frozenset({"a"}))
+    window = series.snapshot("t", 102.0).window(frozenset({"a"}))
     assert sum(window["total"]["steps"]) == 1
     assert list(window["tenants"]) == ["a"]
 
@@ -56,14 +79,14 @@ def test_a_gauge_keeps_the_highest_of_a_bucket() -> None:
     series.gauge({"running": 2.0}, 101.0)
     series.gauge({"running": 7.0}, 103.0)
     series.gauge({"running": 1.0}, 112.0)
-    assert series.window("t", 125.0)["gauges"]["running"] == [None, 7.0, 1.0]
+    assert series.snapshot("t", 125.0).window()["gauges"]["running"] == [None, 7.0, 1.0]
 
 
 def test_a_clock_that_goes_back_loses_nothing_and_breaks_nothing() -> None:
     series = TimeSeries([Tier("t", 1, 5)])
     series.add(record(steps=1), "a", 1003.0)
     series.add(record(steps=2), "a", 998.0)
-    assert sum(series.window("t", 1004.0)["total"]["steps"]) == 3
+    assert sum(series.snapshot("t", 1004.0).window()["total"]["steps"]) == 3
 
 
 @pytest.mark.parametrize("tier", TIERS, ids=lambda t: t.name)

@@ -5,42 +5,15 @@ import { figure } from "./charts.js";
 import { empty, h, refill, table } from "./dom.js";
 import { bytes, count, date, decimal, minute, percent, plural, ratio, seconds, short, sourceColour, sourceName, time } from "./format.js";
 
-const RANGES = [["5m", "5 minutes", 5], ["1h", "1 hour", 6], ["24h", "24 hours", 20]];
+const RANGES = [["5m", "5 minutes"], ["1h", "1 hour"], ["24h", "24 hours"]];
 const REFRESH_MS = { "5m": 2000, "1h": 5000, "24h": 15000 };
 
-/** Sums of `size` neighbouring buckets: rates are quotients of sums, never means of rates. */
-const folded = (values, size) => {
-  const sums = [];
-  for (let end = values.length; end > 0; end -= size) {
-    sums.unshift(values.slice(Math.max(0, end - size), end).reduce((a, b) => a + b, 0));
-  }
-  return sums;
-};
-const highest = (values, size) => {
-  const tops = [];
-  for (let end = values.length; end > 0; end -= size) {
-    const some = values.slice(Math.max(0, end - size), end).filter((v) => v !== null);
-    tops.unshift(some.length ? Math.max(...some) : null);
-  }
-  return tops;
-};
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 const quotients = (part, whole) => part.map((p, i) => ratio(p, whole[i]));
 
-class Frame {
-  constructor(data, range) {
-    this.window = data.window;
-    this.size = RANGES.find((r) => r[0] === range)[2];
-    this.seconds = this.window.seconds * this.size;
-    const buckets = this.window.total.requests.length;
-    const points = Math.ceil(buckets / this.size);
-    const end = this.window.start + buckets * this.window.seconds;
-    this.x = Array.from({ length: points }, (_, i) => end - (points - i) * this.seconds + this.seconds / 2);
-  }
-
-  fold(values) { return folded(values, this.size); }
-  top(values) { return highest(values, this.size); }
-}
+/** When each column ends up on the time axis: in its middle. */
+const times = (window) => window.total.requests.map((_, i) => window.start + (i + 0.5) * window.seconds);
+const perSecond = (window, values) => values.map((v) => v / window.seconds);
 
 const card = (title, value, unit, under) => h("article", { class: "card" }, h("h2", {}, title),
   h("p", { class: "big" }, value, unit && h("span", {}, ` ${unit}`)), h("p", { class: "under" }, under || "\u00a0"));
@@ -66,34 +39,34 @@ const alarms = (data) => data.namespaces.filter((n) => n.acceptance?.alarmed_sin
 
 const MARKS = { raised: "acceptance fell", cleared: "acceptance came back", adopted: "new normal" };
 
-const draw = (charts, data, range) => {
-  const frame = new Frame(data, range);
-  const { total, sources, tenants, gauges } = data.window;
+const draw = (charts, data) => {
+  const { window } = data;
+  const { total, sources, tenants, gauges } = window;
   const named = Object.entries(sources);
-  const x = { x: frame.x, xKind: "time", xFormat: minute, tipFormat: time, marks: data.alerts.map((a) => ({ at: a.at, label: `${MARKS[a.kind]}: ${a.namespace}`, end: a.kind !== "raised" })) };
+  const x = { x: times(window), xKind: "time", xFormat: minute, tipFormat: time, marks: data.alerts.map((a) => ({ at: a.at, label: `${MARKS[a.kind]}: ${a.namespace}`, end: a.kind !== "raised" })) };
   const nothing = "Nothing was drafted in this time.";
   charts.acceptance.chart.update({ ...x, nothing, yFormat: (v) => percent(v, 0), yMin: 0, yMax: 1, series: [
-    { name: "all", colour: 6, dash: "", values: quotients(frame.fold(total.accepted), frame.fold(total.drafted)) },
-    ...named.map(([label, one]) => ({ name: sourceName(label), colour: sourceColour(label), values: quotients(frame.fold(one.accepted), frame.fold(one.drafted)) })),
+    { name: "all", colour: 6, dash: "", values: quotients(total.accepted, total.drafted) },
+    ...named.map(([label, one]) => ({ name: sourceName(label), colour: sourceColour(label), values: quotients(one.accepted, one.drafted) })),
   ] });
   charts.steps.chart.update({ ...x, nothing: "No request ended in this time.", yFormat: (v) => decimal(v, 2), yMin: 1, series: [
-    { name: "tokens per step", colour: 0, values: quotients(frame.fold(total.output_tokens), frame.fold(total.steps)) },
+    { name: "tokens per step", colour: 0, values: quotients(total.output_tokens, total.steps) },
   ] });
-  const model = frame.fold(total.output_tokens).map((v, i) => (v - frame.fold(total.accepted)[i]) / frame.seconds);
+  const model = perSecond(window, total.output_tokens.map((v, i) => v - total.accepted[i]));
   charts.sources.chart.update({ ...x, nothing, yMin: 0, series: [
     { name: sourceName("none"), colour: 7, dash: "", values: model },
-    ...named.map(([label, one]) => ({ name: sourceName(label), colour: sourceColour(label), values: frame.fold(one.accepted).map((v) => v / frame.seconds) })),
+    ...named.map(([label, one]) => ({ name: sourceName(label), colour: sourceColour(label), values: perSecond(window, one.accepted) })),
   ] });
   charts.tenants.chart.update({ ...x, nothing: "No request ended in this time.", yMin: 0, series: busiest(tenants).map(([name, one], i) => (
-    { name: name === "_other" ? "others" : name, colour: i, values: frame.fold(one.output_tokens).map((v) => v / frame.seconds) })) });
+    { name: name === "_other" ? "others" : name, colour: i, values: perSecond(window, one.output_tokens) })) });
   charts.queue.hidden = !gauges.running;
   if (gauges.running) {
     charts.queue.chart.update({ ...x, marks: [], yMin: 0, series: [
-      { name: "running", colour: 0, values: frame.top(gauges.running) }, { name: "waiting", colour: 1, values: frame.top(gauges.waiting) }] });
+      { name: "running", colour: 0, values: gauges.running }, { name: "waiting", colour: 1, values: gauges.waiting }] });
   }
   charts.memory.hidden = !gauges.index_bytes?.some((v) => v > 0);
   if (!charts.memory.hidden) {
-    charts.memory.chart.update({ ...x, marks: [], yMin: 0, yFormat: bytes, series: [{ name: "bytes", colour: 2, values: filled(frame.top(gauges.index_bytes)) }] });
+    charts.memory.chart.update({ ...x, marks: [], yMin: 0, yFormat: bytes, series: [{ name: "bytes", colour: 2, values: filled(gauges.index_bytes) }] });
   }
 };
 
@@ -198,7 +171,7 @@ export const overview = async ({ main, signal, me, failed }) => {
     wrong = false;
     refill(places.cards, cards(data, RANGES.find((r) => r[0] === range)[1]));
     refill(places.empty, (never || (quiet && !data.namespaces.some((n) => n.acceptance))) && first(me));
-    draw(charts, data, range);
+    draw(charts, data);
     refill(places.counts, counts(data));
     refill(places.namespaces, indexes(data));
     refill(places.after, history(data), sharing(data));
