@@ -34,6 +34,8 @@ SPECULATIVE: dict[str, dict[str, Any] | None] = {
         "prompt_lookup_max": 4,
     },
     "prediction": {"method": "prediction"},
+    "draft model": {"method": "draft_model", "model": "smollm2", "num_speculative_tokens": 3},
+    "hybrid": {"method": "hybrid"},
 }
 
 
@@ -75,5 +77,5 @@ def test_greedy_equals_generate(
         outputs = engine.generate(prompts, params)
         assert [o.token_ids.tolist() for o in outputs] == truth
         assert outputs[0].text == model.tokenizer.decode(truth[0], skip_special_tokens=True)
-        if method in ("suffix path", "suffix tree", "ngram"):
+        if method in ("suffix path", "suffix tree", "ngram", "draft model", "hybrid"):
             assert engine.metrics.counts.accepted
