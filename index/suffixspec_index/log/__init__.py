@@ -56,7 +56,7 @@ def open_log(url: str, *, read_only: bool = False, **options: object) -> Sequenc
     scheme, colon, _ = url.partition(":") if isinstance(url, str) else ("", "", "")
     if not colon or scheme not in _BUILT_IN:
         raise ConfigError(
-            f"log: {url!r} starts with none of {', '.join(f'{s}:' for s in _BUILT_IN)}; "
+            f"log: {scheme!r} is none of {', '.join(f'{s}:' for s in _BUILT_IN)}; "
             "a journal in the folder NAME is journal:NAME"
         )
     module, name = _BUILT_IN[scheme]

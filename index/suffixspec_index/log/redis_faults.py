@@ -24,7 +24,7 @@ OLDEST = (6, 2)
 _REMEDIES: tuple[tuple[str, type[LogError], str], ...] = (
     ("WRONGPASS", LogRefusedError, "the user or the password is wrong"),
     ("NOAUTH", LogRefusedError, "it asks for a password; put it into the URL or a password_file"),
-    ("NOPERM", LogRefusedError, "the user may not do this; docs/sharing.md has the ACL rule"),
+    ("NOPERM", LogRefusedError, "the user may not do this; docs/deployment.md has the rule"),
     ("OOM", LogRefusedError, "its memory is full; raise maxmemory, or lower the log's max_bytes"),
     ("READONLY", LogRefusedError, "it is a replica that cannot be written to"),
     ("MISCONF", LogRefusedError, "it cannot save to its disk and refuses to write"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Iterator
@@ -297,7 +300,9 @@ def test_an_entry_of_a_later_version_says_so(server: RedisServer, prefix: str) -
         log.append(KEY, [record(1)])
         (frame,) = (fields[b"d"] for _, fields in raw_entries(server, prefix))
         name = Keys.of(prefix, KEY.digest).log
-        server.call("XADD", name, "*", "d", b"\x63" + frame[1:], "n", 3, "r", 1, "c", 2)
+        lead, tail = b"\x63" + frame[1:2], frame[10:]
+        later = lead + hashlib.blake2b(lead + tail, digest_size=8).digest() + tail
+        server.call("XADD", name, "*", "d", later, "n", 3, "r", 1, "c", 2)
         with pytest.raises(LogFormatError, match="update suffixspec"):
             read_all(log)
 
@@ -341,6 +346,7 @@ def test_two_prefixes_are_two_logs(server: RedisServer) -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
+        ("redis+sentinel://u:secret@localhost", "redis+cluster"),
         ("redis://localhost:port", "port"),
         ("redis://localhost:70000", "port"),
         ("redis://localhost/x", "database"),
@@ -375,3 +381,15 @@ def test_urls_are_read_as_documented() -> None:
     assert place.url == "rediss+cluster://us@er:***@[::1]:7000,b:6379,c:1/0"
     assert "p:/w" not in repr(place)
     assert read_place("redis://", {"max_age": "7d"}).max_age == 7 * 86_400
+
+
+def test_without_the_package_the_message_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['redis'] = None\n"
+        "from suffixspec_index.errors import MissingDependencyError\n"
+        "from suffixspec_index.log import open_log\n"
+        "try: open_log('redis://localhost')\n"
+        "except MissingDependencyError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'suffixspec[redis]'" in done.stdout
