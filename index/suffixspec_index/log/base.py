@@ -265,6 +265,12 @@ class SequenceLog(ABC):
     def behind(self, key: NamespaceKey, position: str) -> int:
         """About how many records follow a position. Errors are those of :meth:`read`."""
 
+    def recent(self, key: NamespaceKey, tokens: int) -> str:
+        """A position after which about the newest ``tokens`` tokens stand: where to start reading
+        for an index that cannot hold more. :data:`START` where they are fewer, or where the log
+        cannot tell. Errors are those of :meth:`read`."""
+        return START
+
     @abstractmethod
     def check(self) -> None:
         """Whether the log can be reached and used now; cheap enough for a readiness probe.

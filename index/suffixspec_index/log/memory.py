@@ -15,6 +15,7 @@ from weakref import WeakValueDictionary
 from suffixspec_index.errors import ConfigError, LogClosedError, LogRefusedError
 from suffixspec_index.log.base import (
     FOREVER,
+    START,
     Batch,
     LogStatistics,
     Record,
@@ -184,6 +185,16 @@ class MemoryLog(SequenceLog):
             stream = self._store.streams.get(key, _Stream())
             at = ordinal_of(position, self._store.epoch, stream.last) or 0
             return sum(1 for ordinal, _ in reversed(stream.entries) if ordinal > at)
+
+    def recent(self, key: NamespaceKey, tokens: int) -> str:
+        """Counted from the end."""
+        with self._open():
+            stream = self._store.streams.get(key, _Stream())
+            for ordinal, record in reversed(stream.entries):
+                tokens -= len(record.tokens)
+                if tokens < 0:
+                    return position_of(self._store.epoch, ordinal)
+        return START
 
     def check(self) -> None:
         """Raises only once it is closed."""

@@ -5,17 +5,20 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from functools import cache
 
 from suffixspec_index.errors import LogClosedError, LogError, SuffixSpecError
 from suffixspec_index.log.base import Batch, SequenceLog
 from suffixspec_index.namespaces import NamespaceKey
 from suffixspec_index.sharing.backoff import Backoff
 from suffixspec_index.sharing.incoming import Incoming
+from suffixspec_index.warm_up import warm_up
 
 _WAIT = 0.2  # seconds that a read may block: a namespace attached meanwhile waits so long
 _READ_BYTES = 1 << 17  # per namespace and read: about 200,000 tokens, an eighth of a second
 _LOOK_EVERY = 1.0  # seconds between two looks at how far behind it is
-_BYTES_PER_TOKEN = 64  # of a tree, on the safe side
+_BYTES_PER_TOKEN = 64  # of a tree, on the safe side of what is reserved
+_LEAST_BYTES_PER_TOKEN = 40  # of a tree, on the safe side of what it cannot hold
 
 
 @dataclass(slots=True)
@@ -41,6 +44,12 @@ class Following:
         if self.caught_up:
             return 1.0
         return 0.0 if self.total <= 0 else min(self.read / self.total, 1.0)
+
+
+@cache
+def _load_kernels() -> None:
+    """Here, so that nothing is compiled while an index is locked."""
+    warm_up()
 
 
 class Follower:
@@ -92,6 +101,7 @@ class Follower:
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        _load_kernels()
         while not self._stopping.is_set():
             with self._lock:
                 cursors = {key: found.position for key, found in self._following.items()}
@@ -147,6 +157,9 @@ class Follower:
             if found is None:
                 continue
             if found.total < 0:
+                if not position:
+                    capacity = found.incoming.index.config.max_bytes // _LEAST_BYTES_PER_TOKEN
+                    position = found.position = cursors[key] = self.log.recent(key, capacity)
                 found.total = found.behind = self.log.behind(key, position)
                 self._reserve(found, key)
             elif now - found.looked_at > _LOOK_EVERY:

@@ -131,8 +131,9 @@ class Sharing:
             key: the namespace. Its tokenizer's fingerprint keeps apart what must not mix.
             index: of the namespace; ``None``, or one that keeps no global tree: nothing is shared.
             proposer: drafts from it.
-            position: where to go on reading; by default the whole log is read. An index that was
-                loaded from a snapshot holds what the log holds: start empty instead.
+            position: where to go on reading; by default all of the log is read, or the newest part
+                of it that can fit the index. An index that was loaded from a snapshot holds what
+                the log holds: start empty instead.
 
         Returns:
             The proposer, to be used as before.

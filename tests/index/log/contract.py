@@ -152,6 +152,18 @@ class LogContract:
         assert found.bytes > 0
         assert found.damaged == 0
 
+    def test_the_newest_tokens(self, log: SequenceLog) -> None:
+        assert log.recent(KEY, 100) == START
+        for number in range(1, 31):
+            log.append(KEY, [record(number, range(20))])
+        assert log.recent(KEY, 600) == START
+        position = log.recent(KEY, 100)
+        if position != START:  # a log need not know
+            kept = numbers(log, position=position)
+            assert kept == list(range(31 - len(kept), 31))
+            assert 4 <= len(kept) <= 6
+            assert numbers(log, position=log.recent(KEY, 0)) == []
+
     # --- waiting ---------------------------------------------------------------------------------
 
     def test_a_reader_waits_for_what_comes(self, log: SequenceLog, open_log: OpenLog) -> None:

@@ -17,6 +17,7 @@ from suffixspec_index.log import SequenceLog, open_log
 from suffixspec_index.namespaces import NamespaceKey
 from suffixspec_index.proposers.null import NullProposer
 from suffixspec_index.sharing import SharingConfig
+from tests.index.log.contract import record
 from tests.index.sharing.replicas import KEY, LONG, Replica, assert_equal, closing, settle
 
 
@@ -259,3 +260,18 @@ def test_drafts_go_on_while_a_long_log_is_read() -> None:
             settle([late])
             assert steps > 0
             assert late.index.world.statistics().tokens == 100_000
+
+
+def test_a_small_index_starts_with_the_newest_part_of_a_long_log() -> None:
+    name = uuid.uuid4().hex
+    with new_log(name) as log:
+        for number in range(1, 201):
+            said = np.arange(1000) + number
+            log.append(KEY, [record(number, said, time=float(number))])
+        small = Replica(new_log(name), max_bytes=1 << 20)
+        with closing([small]):
+            settle([small])
+            (status,) = small.sharing.status().namespaces
+            assert 10 < status.applied < 40
+            assert small.index.world.count([1198, 1199]) >= 1
+            assert small.index.nbytes <= 1 << 20

@@ -18,6 +18,7 @@ from suffixspec_index.errors import (
 )
 from suffixspec_index.log.base import (
     FOREVER,
+    START,
     Batch,
     LogStatistics,
     Record,
@@ -206,6 +207,15 @@ class JournalLog(SequenceLog):
         if reader is None:
             return 0
         return reader.behind(ordinal_of(position, reader.epoch, reader.last()) or 0)
+
+    def recent(self, key: NamespaceKey, tokens: int) -> str:
+        """Counted from the end, in whole frames."""
+        self._check_open()
+        reader = self._reader(key)
+        if reader is None:
+            return START
+        ordinal = reader.recent(tokens)
+        return position_of(reader.epoch, ordinal) if ordinal else START
 
     def check(self) -> None:
         """Whether the folder is there, and what is done in the background works."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -171,6 +172,24 @@ class NamespaceReader:
             elif info.last > after:
                 count += self._behind_in(info.first, after)
         return count
+
+    def recent(self, tokens: int) -> int:
+        """The ordinal after which the newest ``tokens`` stand; 0 where they are fewer."""
+        for info in reversed(self.infos()):
+            if info.tokens > tokens:
+                with contextlib.suppress(FileNotFoundError):
+                    return self._recent_in(info.first, info.tokens - tokens)
+            tokens -= info.tokens
+        return 0
+
+    def _recent_in(self, first: int, skip: int) -> int:
+        """The last ordinal of the frame in which the first ``skip`` tokens of a segment end."""
+        with Segment(segment_path(self.folder, first)) as segment:
+            for frame, _ in segment.frames():
+                skip -= frame.tokens
+                if skip <= 0:
+                    return frame.last
+        return first - 1
 
     def _behind_in(self, first: int, after: int) -> int:
         try:
