@@ -225,7 +225,7 @@ async def test_a_later_prompt_sends_only_what_is_new(kind: str) -> None:
             seen.extend(requests)
             return begin(tenant, lease, requests)
 
-        service.runtime.drafting.begin = spy  # type: ignore[method-assign]
+        service.runtime.drafting.begin = spy  # type: ignore[method-assign, assignment]
         request = await client.begin("s", text)
         assert [(r.base, len(r.prompt)) for r in seen] == [(350, 50)]
         await client.finish([request])
