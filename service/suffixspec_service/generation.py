@@ -47,6 +47,7 @@ class GenerationRequest:
         session_name: the conversation, if the caller names it.
         prediction: ``(m,)`` int32, expected as output.
         max_draft: most draft tokens per step; ``None``: as configured, 0: no speculation.
+        priority: see :meth:`~suffixspec_engine.engine.Engine.submit`.
         grammar: what the output must obey.
         adapter: see :class:`~suffixspec_index.namespaces.NamespaceKey`.
     """
@@ -58,6 +59,7 @@ class GenerationRequest:
     session_name: str | None = None
     prediction: NDArray[np.int32] | None = None
     max_draft: int | None = None
+    priority: float = 1.0
     grammar: GrammarSpec | None = None
     adapter: str = ""
 
@@ -169,6 +171,7 @@ class Generation:
                 namespace=space.key.digest,
                 prediction=request.prediction,
                 max_draft=request.max_draft,
+                priority=request.priority,
                 proposer=space.proposer if request.prediction is None else space.predictive,
                 grammar=request.grammar,
                 loop=loop,

@@ -24,7 +24,7 @@ from suffixspec_service.jobs import Jobs, JobsConfig
 from suffixspec_service.monitor import Monitor, MonitorConfig
 from suffixspec_service.monitor.runtime_probe import RuntimeProbe
 from suffixspec_service.sessions import SessionTable
-from suffixspec_service.spaces import ModelIdentity, Share, Spaces
+from suffixspec_service.spaces import ModelIdentity, Spaces
 
 if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
@@ -50,7 +50,8 @@ class Runtime:
         monitor: counts requests; ``None``: one with ``monitor_config``.
         monitor_config: see there; ``None``: text is kept on loopback without keys only.
         jobs_config: how much replay and tuning jobs may use.
-        share: shares what namespaces learn with other processes; see :data:`~.spaces.Share`.
+        sharing: shares what namespaces learn with other processes, and with this one after a
+            restart; it is closed with the runtime.
         drafting_config: bounds of drafting for other engines.
         chat_template: used instead of the one that the model's tokenizer has.
 
@@ -59,7 +60,7 @@ class Runtime:
 
     Attributes:
         callers, admission, spaces, sessions, monitor, jobs, drafting: as their classes say.
-        sharing: where ``share`` comes from, for whoever watches; ``None``: nothing is shared.
+        sharing: as given.
         prompts: renders conversations; ``None`` without an engine.
         index_pool: threads for index work that may take longer than a millisecond.
         started_at: seconds since 1970.
@@ -77,7 +78,7 @@ class Runtime:
         monitor: Monitor | None = None,
         monitor_config: MonitorConfig | None = None,
         jobs_config: JobsConfig | None = None,
-        share: Share | None = None,
+        sharing: Sharing | None = None,
         chat_template: str | None = None,
         drafting_config: DraftingConfig | None = None,
     ) -> None:
@@ -91,14 +92,14 @@ class Runtime:
             monitor_config = MonitorConfig(keep_text=private)
         self.monitor = monitor or Monitor(monitor_config)
         self.jobs = Jobs(jobs_config)
-        self.sharing: Sharing | None = None
+        self.sharing = sharing
         self.model = ModelIdentity.of(engine.model, model_name) if engine is not None else None
         self.spaces = Spaces(
             speculative or SpeculativeConfig(),
             self.model,
             max_namespaces=config.max_namespaces,
             shared_proposer=engine.proposer if engine is not None else None,
-            share=share,
+            share=sharing.attach if sharing is not None else None,
         )
         self.sessions = SessionTable(
             config.max_sessions, config.session_idle_seconds, ended=self._session_ended
@@ -167,6 +168,8 @@ class Runtime:
             await asyncio.to_thread(self.engine.close)
         await asyncio.gather(*list(self._kept), return_exceptions=True)
         self.index_pool.shutdown(wait=True, cancel_futures=True)
+        if self.sharing is not None:
+            await asyncio.to_thread(self.sharing.close)
         _log.info("closed")
 
     async def in_pool(self, call: Callable[..., T], *args: object) -> T:
@@ -189,6 +192,8 @@ class Runtime:
 
         warm_up(progress)
         self.drafting.warm_up()
+        if self.model is not None and not self.callers.needs_key:
+            self.spaces.of(self.callers.authenticate(None))  # a log is read back from now on
         if self.engine is not None:
             if progress is not None:
                 progress("warming the model up")

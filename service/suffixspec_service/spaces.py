@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from suffixspec_index.errors import ConfigError, LimitExceededError
@@ -18,6 +18,8 @@ from suffixspec_index.index_config import IndexConfig
 from suffixspec_index.namespaces import NamespaceKey, Namespaces
 from suffixspec_index.proposers import create_proposer
 from suffixspec_index.proposers.base import Proposer
+from suffixspec_index.proposers.hybrid import HybridProposer
+from suffixspec_index.proposers.members import Member
 from suffixspec_index.proposers.prediction import PredictionProposer
 from suffixspec_index.proposers.suffix import SuffixProposer
 from suffixspec_index.speculative_config import SpeculativeConfig
@@ -30,7 +32,7 @@ Share = Callable[[NamespaceKey, SuffixIndex | None, Proposer], Proposer]
 """Called for each new space; returns the proposer to use instead, which also shares what it
 learns with other processes."""
 
-_OF_A_NAMESPACE = frozenset({"suffix", "ngram", "prediction", "none"})
+_SHARED = frozenset({"draft_model"})  # keeps nothing across sessions, whose names are apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +106,9 @@ class Spaces:
     ) -> None:
         self.speculative = speculative
         self.model = model
+        self._suffix = _suffix_part(speculative)
         self.namespaces = Namespaces(
-            IndexConfig.from_speculative(speculative) if speculative.method == "suffix" else None
+            IndexConfig.from_speculative(self._suffix) if self._suffix is not None else None
         )
         self._max_namespaces = max_namespaces
         self._shared_proposer = shared_proposer
@@ -174,20 +177,40 @@ class Spaces:
             )
 
     def _make(self, key: NamespaceKey, model: ModelIdentity, max_bytes: int | None) -> Space:
-        config = self.speculative
+        config, size = self.speculative, model.vocab_size
         index: SuffixIndex | None = None
         proposer: Proposer
-        if config.method == "suffix":
-            index = self.namespaces.get_or_create(
-                key, vocab_size=model.vocab_size, max_bytes=max_bytes
-            )
-            proposer = SuffixProposer(config, index=index)
-        elif config.method in _OF_A_NAMESPACE or self._shared_proposer is None:
-            proposer = create_proposer(config, vocab_size=model.vocab_size)
-        else:
+        if self._suffix is not None:
+            index = self.namespaces.get_or_create(key, vocab_size=size, max_bytes=max_bytes)
+            proposer = SuffixProposer(self._suffix, index=index)
+        elif config.method in _SHARED and self._shared_proposer is not None:
             proposer = self._shared_proposer
+        else:
+            proposer = create_proposer(config, vocab_size=size)
         if self._share is not None:
             proposer = self._share(key, index, proposer)
-        predicting = SpeculativeConfig(method="prediction")
-        predictive = PredictionProposer(predicting, vocab_size=model.vocab_size)
-        return Space(key, model, proposer, predictive, index)
+        return Space(key, model, proposer, self._predictive(proposer, index, size), index)
+
+    def _predictive(
+        self, proposer: Proposer, index: SuffixIndex | None, size: int | None
+    ) -> Proposer:
+        """Per step the better of prediction and index. A hybrid's members are its own, so the
+        index gets another proposer; what it learns is the index's, and shared as before."""
+        if self.speculative.method in ("prediction", "hybrid") and self._suffix is None:
+            return proposer
+        prediction = PredictionProposer(SpeculativeConfig(method="prediction"), vocab_size=size)
+        members = [Member(prediction, needs_prediction=True)]
+        if index is not None and self._suffix is not None:
+            members.insert(0, Member(SuffixProposer(self._suffix, index=index)))
+        elif self.speculative.method == "ngram":
+            members.append(Member(create_proposer(self.speculative, vocab_size=size)))
+        return HybridProposer(members, vocab_size=size)
+
+
+def _suffix_part(config: SpeculativeConfig) -> SpeculativeConfig | None:
+    """The configuration of the index, where the method is one or has one and no model beside it."""
+    if config.method == "suffix":
+        return config
+    if config.method == "hybrid" and config.model is None:
+        return replace(config, method="suffix")
+    return None

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import platformdirs
+
 from suffixspec.engines import load_target
 from suffixspec.settings import ServiceSettings, Settings
 from suffixspec_index.errors import ConfigError, MissingDependencyError
 
 if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
+    from suffixspec_index.sharing import Sharing
     from suffixspec_service.config import ServiceConfig, TlsConfig
     from suffixspec_service.runtime import Runtime
 
@@ -84,7 +87,21 @@ def make_runtime(
         model_name=given.served_model_name or given.model,
         monitor_config=MonitorConfig(keep_text=keep) if keep is not None else None,
         chat_template=_read(given.chat_template),
+        sharing=_sharing(given),
     )
+
+
+def _sharing(given: ServiceSettings) -> Sharing | None:
+    if given.log is None:
+        return None
+    from suffixspec_index.log import open_log
+    from suffixspec_index.sharing import Sharing
+
+    url = given.log
+    if url == "journal":
+        folder = given.data_dir or Path(platformdirs.user_data_dir("suffixspec"))
+        url = f"journal:{folder / 'journal'}"
+    return Sharing(open_log(url))
 
 
 def _engine(settings: Settings, model: str) -> Engine:

@@ -126,6 +126,10 @@ class ServiceSettings(BaseModel):
     stream_cadence_ms: int = 0
     drain_seconds: float = 30.0
     data_dir: Path | None = None
+    """Where the service keeps its journal; by default the user's data directory."""
+    log: str | None = "journal"
+    """What is learned goes here and is read back at the next start: ``journal`` (in ``data_dir``),
+    ``null``, or a URL as in docs/sharing.md (``redis://...``)."""
     keep_text: bool | None = None
     """Keep the text of recent sessions for the dashboard; by default only on loopback without
     keys."""

@@ -134,6 +134,7 @@ def read_chat(
         session_name=session_name(session, body.metadata),
         prediction=prediction,
         max_draft=body.max_draft,
+        priority=body.draft_priority,
         grammar=body.grammar(tools, prompts.style),
     )
     return ChatCall(

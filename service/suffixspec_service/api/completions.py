@@ -162,6 +162,7 @@ def read_completion(
         session_name=session_name(session, body.metadata),
         prediction=prediction,
         max_draft=body.max_draft,
+        priority=body.draft_priority,
         grammar=body.structure(),
     )
     return CompletionCall(

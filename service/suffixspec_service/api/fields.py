@@ -41,6 +41,9 @@ class Speculation(Wire):
 
     num_speculative_tokens: int | None = Field(default=None, ge=0, le=1024)
     """Most draft tokens per step; 0: none."""
+    priority: float | None = Field(default=None, gt=0, le=1000)
+    """What this request's gains count against those of others, where draft tokens are scarce; 1
+    is what others have."""
 
 
 class StructuredOutputs(Wire):
@@ -151,6 +154,12 @@ class SamplingFields(Wire):
     def max_draft(self) -> int | None:
         """Most draft tokens per step, if the request says."""
         return self.speculative.num_speculative_tokens if self.speculative else None
+
+    @property
+    def draft_priority(self) -> float:
+        """As ``GenerationRequest.priority``."""
+        given = self.speculative.priority if self.speculative else None
+        return 1.0 if given is None else given
 
     def check_choices(self, most: int) -> int:
         """``n``, within what the service allows.
