@@ -26,6 +26,7 @@ EXIT_WRONG_INPUT = 2
 _LAZY_COMMANDS = {
     "replay": "Replay recorded agent traces and show what speculation would have gained.",
     "tune": "Find the thresholds that suit your own traces, judged on held-out sessions.",
+    "profile": "Measure what a step of a model costs, for replay, tune and the engine.",
     "record": "Record agent sessions with a local model, token ids included.",
     "serve": "Serve completions and drafts over HTTP and gRPC.",
     "bench": "Measure what speculation gains, in this process or on a server.",

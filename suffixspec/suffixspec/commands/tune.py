@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import importlib.metadata
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from suffixspec.commands.replay import (
-    DEFAULT_TOKENIZER,
+from suffixspec.command_parts import (
     EXIT_INTERRUPTED,
     STDOUT,
-    _check_outputs,
-    _compile_kernels,
-    _progress,
-    _read,
-    _settings,
-    _stop_on_interrupt,
+    check_outputs,
+    choose_renderer,
+    compile_kernels,
+    make_progress,
+    read_sessions,
+    say_written,
+    settings_of,
+    stop_on_interrupt,
+    write_json,
 )
 from suffixspec_index.errors import ConfigError, InputError
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_traces.cost import DEFAULT_COST_MODEL, load_cost_model
 from suffixspec_traces.model import ReadReport
-from suffixspec_traces.render import ChatRenderer
-from suffixspec_traces.tokenizers import load_tokenizer
 from suffixspec_traces.tuning import (
     Halt,
     Parts,
@@ -113,7 +112,7 @@ def tune(
     defaults, ours, the best n-gram and no speculation. No GPU and no model are needed.
     """
     import_optuna()  # say what is missing before anything is read
-    loaded = _settings(context)
+    loaded = settings_of(context)
     options = SearchOptions(
         concurrencies=_concurrencies(concurrency), trials=trials, seed=seed, sensitivity=sensitivity
     )
@@ -121,18 +120,12 @@ def tune(
     cost = load_cost_model(cost_name)
     Halt(timeout_s=timeout)  # says what is wrong with it
     outputs = [Path(json_file) if json_file and json_file != STDOUT else None, html]
-    _check_outputs([path for path in outputs if path is not None])
+    check_outputs(outputs)
 
     console = Console(stderr=True, quiet=quiet)
-    chosen = tokenizer or loaded.settings.tokenizer
-    if chosen is None:
-        console.print(
-            "[dim]No --tokenizer given: using SmolLM2's. Name the target model's own for figures "
-            "that hold for it.[/dim]"
-        )
-    renderer = ChatRenderer(load_tokenizer(chosen or DEFAULT_TOKENIZER))
+    renderer = choose_renderer(tokenizer or loaded.settings.tokenizer, console)
     read = ReadReport()
-    sessions = _read(paths, renderer, read, console, format, skip_invalid, limit_sessions)
+    sessions = read_sessions(paths, renderer, read, console, format, skip_invalid, limit_sessions)
     parts = Parts.split(sessions, held_out=held_out, trial_tokens=trial_tokens or None)
     report = _tune(
         TuningTask(parts, cost, cost_name, renderer.tokenizer.vocab_size),
@@ -151,8 +144,7 @@ def tune(
     if not quiet:
         print_tuning(report, console if json_file == STDOUT else Console())
     _write(report, json_file, html)
-    for path in (p for p in outputs if p is not None):
-        console.print(f"wrote {path}", soft_wrap=True, markup=False, highlight=False)
+    say_written(outputs, console)
     if report.run.ended == "interrupted":
         raise typer.Exit(EXIT_INTERRUPTED)
 
@@ -178,9 +170,9 @@ def _tune(
 ) -> TuningReport | None:
     """Tune behind a progress bar. The first Ctrl-C ends the search, and what it found is judged;
     the second ends the judgement too."""
-    with _progress(console) as progress, _stop_on_interrupt() as first:
+    with make_progress(console) as progress, stop_on_interrupt() as first:
         task_id = progress.add_task("tuning", total=None, detail="")
-        _compile_kernels(SpeculativeConfig(method="suffix"), progress, task_id)
+        compile_kernels(SpeculativeConfig(method="suffix"), progress, task_id)
 
         def show(done: int, planned: int, text: str) -> None:
             progress.update(
@@ -207,10 +199,7 @@ def _tune(
 
 def _write(report: TuningReport, json_file: str | None, html: Path | None) -> None:
     try:
-        if json_file == STDOUT:
-            sys.stdout.write(report.to_json())
-        elif json_file is not None:
-            Path(json_file).write_text(report.to_json(), encoding="utf-8")
+        write_json(report, json_file)
         if html is not None:
             from suffixspec_traces.tuning.page import write_html
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from rich.console import Console
 
-from suffixspec.commands import replay as command
+from suffixspec import command_parts as command
 from suffixspec_index.speculative_config import SpeculativeConfig
 
 
@@ -19,7 +19,7 @@ def test_compiling_is_shown(
 ) -> None:
     details: list[str] = []
     console = Console(force_terminal=True, width=100)
-    with command._progress(console) as progress:
+    with command.make_progress(console) as progress:
         task = progress.add_task("suffix", total=10, detail="")
 
         def warm_up(say: Callable[[str], None]) -> None:
@@ -28,7 +28,7 @@ def test_compiling_is_shown(
 
         monkeypatch.setattr(command, "is_cold", lambda: cold)
         monkeypatch.setattr(command, "warm_up_kernels", warm_up)
-        command._compile_kernels(
+        command.compile_kernels(
             SpeculativeConfig(method=method, num_speculative_tokens=4), progress, task
         )
         assert progress.tasks[task].fields["detail"] == ""

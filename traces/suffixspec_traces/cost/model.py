@@ -46,6 +46,9 @@ class PointsCost(_Model):
     """Tokens of cache that a request had while ``points`` were measured."""
     ms_per_1000_context_tokens: NonNegative = 0.0
     """Extra milliseconds per 1000 further tokens of cache, summed over the requests."""
+    ms_per_further_request: NonNegative = 0.0
+    """Extra milliseconds of the same tokens when they belong to one more request, which has
+    ``reference_context_tokens`` of cache."""
 
     @property
     def measured_tokens(self) -> int | None:
@@ -74,6 +77,7 @@ class PointsCost(_Model):
         slope = (ys[-1] - ys[middle]) / (xs[-1] - xs[middle])
         base = base + slope * np.maximum(n - xs[-1], 0.0)
         further = np.asarray(context_tokens, np.float64) - requests * self.reference_context_tokens
+        base = base + self.ms_per_further_request * (requests - 1)
         ms: Floats = np.maximum(
             base + self.ms_per_1000_context_tokens * further / 1000.0, ys[0] / 2
         )
