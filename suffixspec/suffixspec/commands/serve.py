@@ -40,6 +40,10 @@ def serve(
     keys_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="API keys; see 'suffixspec keys'.")
     ] = None,
+    log: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="What is learned is kept there: journal, redis://..."),
+    ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", help="PEM; for HTTP and gRPC.")
     ] = None,
@@ -67,6 +71,7 @@ def serve(
         "grpc_port": grpc_port,
         "grpc_socket": _text(grpc_socket),
         "keys_file": _text(keys_file),
+        "log": log,
         "tls_certificate": _text(tls_certificate),
         "tls_key": _text(tls_key),
         "allow_public_without_keys": allow_public_without_keys,
