@@ -1,7 +1,7 @@
 """``python -m benchmarks.rpc_service SOCKET``: a drafting service in a process of its own.
 
-For group ``rpc``. Prints where it listens as JSON, serves until its standard input ends, then prints
-how long its event loop was blocked.
+For group ``rpc``. Prints where it listens as JSON, serves until its standard input ends, then
+prints how long its event loop was blocked.
 """
 
 from __future__ import annotations

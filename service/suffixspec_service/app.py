@@ -6,7 +6,7 @@ import importlib.metadata
 
 from fastapi import FastAPI
 
-from suffixspec_service.api import models, operations, problems
+from suffixspec_service.api import models, operations, problems, speculation
 from suffixspec_service.api.limits import AccessLog, BodyLimit
 from suffixspec_service.dashboard import routes as dashboard_routes
 from suffixspec_service.jobs import routes as jobs_routes
@@ -27,6 +27,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     problems.install(app)
     app.include_router(operations.router)
     app.include_router(models.router)
+    app.include_router(speculation.router)
     if runtime.engine is not None:  # their imports load torch, which drafting does not need
         from suffixspec_service.api import chat, completions, responses
 
