@@ -84,22 +84,27 @@ def send(url: str, turns: list[tuple[str, list[dict[str, Any]]]], seconds: float
         return sum(pool.map(one, turns))
 
 
-def shoot(browser: Browser, url: str, path: str, name: str, **context: Any) -> None:
-    """One picture."""
+def shoot(
+    browser: Browser, url: str, path: str, name: str, *, hover: str | None = None, **context: Any
+) -> None:
+    """One picture, with the pointer on something if that is wanted."""
     opened = browser.new_context(**context)
     page = opened.new_page()
     page.goto(url + path)
     page.wait_for_load_state("networkidle")
     page.wait_for_timeout(2500)
+    if hover is not None:
+        page.locator(hover).first.hover()
     page.screenshot(path=HERE / f"{name}.png")
     opened.close()
     print(f"wrote {HERE / name}.png")
 
 
 def best_session(url: str) -> str:
-    """The page of the session with most accepted tokens that has several sources."""
+    """The page of the session of several requests with most tokens per step."""
     sessions = httpx.get(f"{url}/dashboard/api/sessions").json()["data"]
-    best = max(sessions, key=lambda s: s["accepted"])
+    several = [s for s in sessions if s["requests"] >= 3] or sessions
+    best = max(several, key=lambda s: s["output_tokens"] / s["steps"])
     return f"/#/sessions?tenant={best['tenant']}&id={best['session_id']}"
 
 
@@ -129,7 +134,8 @@ def main() -> None:
         dark = {"viewport": {"width": 1180, "height": 700}, "color_scheme": "dark"}
         phone = {"viewport": {"width": 390, "height": 780}, "color_scheme": "light"}
         shoot(browser, url, "/", "dashboard", **wide)
-        shoot(browser, url, best_session(url), "dashboard-session", **dark)
+        token = ".tokens .t.global, .tokens .t.session"
+        shoot(browser, url, best_session(url), "dashboard-session", hover=token, **dark)
         shoot(browser, url, "/", "dashboard-phone", **phone)
         replay(url)
         shoot(browser, url, "/#/replay", "dashboard-replay", **wide)

@@ -39,7 +39,8 @@ const shape = (name, x, y, r, attributes) => {
  * A chart inside a figure.
  *
  * `spec`: `x` (shared values) or points per series; `series`: `{ name, colour: 0..7, values | points:
- * [[x, y, detail?]], mode: "line" | "points" | "both", dash, hollow: [..] }`; `xKind`: "time" | "log" |
+ * [[x, y, detail?]], mode: "line" | "points" | "both", dash, hollow: [..], span }` (`span`: the line goes
+ * on over gaps, as for ratios of which nothing is known for a while); `xKind`: "time" | "log" |
  * "linear"; `xFormat`, `yFormat`, `yMin`, `yMax`, `rule` (a horizontal line), `marks` (`{ at, label }`
  * on a time axis), `nothing` (what to say without data), `label` (what the chart is, in words).
  */
@@ -146,7 +147,7 @@ export class Chart {
     if (one.mode !== "points") {
       for (const [x, y] of one.points) {
         if (fine(y)) run.push(`${this.px(x).toFixed(1)} ${this.py(y).toFixed(1)}`);
-        else flush();
+        else if (!one.span) flush();
       }
       flush();
     }

@@ -46,11 +46,11 @@ const draw = (charts, data) => {
   const x = { x: times(window), xKind: "time", xFormat: minute, tipFormat: time, marks: data.alerts.map((a) => ({ at: a.at, label: `${MARKS[a.kind]}: ${a.namespace}`, end: a.kind !== "raised" })) };
   const nothing = "Nothing was drafted in this time.";
   charts.acceptance.chart.update({ ...x, nothing, yFormat: (v) => percent(v, 0), yMin: 0, yMax: 1, series: [
-    { name: "all", colour: 6, dash: "", values: quotients(total.accepted, total.drafted) },
-    ...named.map(([label, one]) => ({ name: sourceName(label), colour: sourceColour(label), values: quotients(one.accepted, one.drafted) })),
+    { name: "all", colour: 6, dash: "", span: true, values: quotients(total.accepted, total.drafted) },
+    ...named.map(([label, one]) => ({ name: sourceName(label), colour: sourceColour(label), span: true, values: quotients(one.accepted, one.drafted) })),
   ] });
   charts.steps.chart.update({ ...x, nothing: "No request ended in this time.", yFormat: (v) => decimal(v, 2), yMin: 1, series: [
-    { name: "tokens per step", colour: 0, values: quotients(total.output_tokens, total.steps) },
+    { name: "tokens per step", colour: 0, span: true, values: quotients(total.output_tokens, total.steps) },
   ] });
   const model = perSecond(window, total.output_tokens.map((v, i) => v - total.accepted[i]));
   charts.sources.chart.update({ ...x, nothing, yMin: 0, series: [

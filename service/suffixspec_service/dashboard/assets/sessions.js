@@ -51,9 +51,10 @@ const describe = (piece, request) => {
   return lines.join("\n");
 };
 
-const write = (node, text) => { // newlines are shown and kept
+/** Newlines are shown; they break the line too where they belong to the text. */
+const write = (node, text, breaks) => {
   text.split("\n").forEach((part, i) => {
-    if (i) node.append(h("span", { class: "nl" }, "↵"), "\n");
+    if (i) node.append(h("span", { class: "nl" }, "↵"), breaks ? "\n" : "");
     node.append(part);
   });
   return node;
@@ -81,7 +82,7 @@ class TokenText {
       const kind = sourceKind(piece[1]);
       const span = piece[2] ? h("span", { class: `t ${kind}${rejected && piece[1] === "none" ? " after" : ""}`.trim(), tabindex: -1 }) : h("del", { class: "r", tabindex: -1 });
       if (piece[2]) rejected = false;
-      write(span, piece[0]);
+      write(span, piece[0], piece[2]);
       span.piece = piece;
       this.spans.push(span);
     }
