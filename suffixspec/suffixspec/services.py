@@ -72,11 +72,13 @@ def make_runtime(
         ConfigError, MissingDependencyError: as for ``suffixspec_engine.models.load_model`` and
             :class:`~suffixspec_service.runtime.Runtime`.
     """
+    from suffixspec_service.callers import Callers
     from suffixspec_service.monitor import MonitorConfig
     from suffixspec_service.runtime import Runtime
     from suffixspec_service.tracing import trace_to
 
     given = settings.service
+    Callers.of(config)  # a keys file that cannot be read is found out before a model is loaded
     if given.traces_endpoint is not None:
         trace_to(given.traces_endpoint)
     keep = given.keep_text

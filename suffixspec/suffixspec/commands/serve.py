@@ -127,6 +127,8 @@ def _announce(out: Console, runtime: Runtime, addresses: Addresses) -> None:
     url = addresses.http
     name = runtime.model.name if runtime.model is not None else None
     out.print("suffixspec is ready" + (f" and serves {name}" if name else " and drafts"))
+    if not runtime.callers.needs_key:
+        out.print("  no API keys: whoever can connect may use everything")
     if name is not None:
         out.print(f"  OpenAI API  {url}/v1")
     out.print(f"  dashboard   {url}/")
@@ -134,8 +136,6 @@ def _announce(out: Console, runtime: Runtime, addresses: Addresses) -> None:
         out.print(f"  gRPC        {address}")
     out.print(f"  metrics     {url}/metrics")
     out.print(f"  health      {url}/healthz, {url}/readyz")
-    if not runtime.callers.needs_key:
-        out.print("  no API keys: whoever can connect may use everything")
     out.file.flush()
 
 

@@ -1,4 +1,4 @@
-"""``suffixspec serve`` as a process: it tells where it is, drains on SIGTERM, keeps what it learned."""
+"""``suffixspec serve`` as a process: it tells where it is, drains, keeps what it learned."""
 
 from __future__ import annotations
 
