@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,6 +73,14 @@ Speculative = Annotated[
 ]
 
 
+def _without_password(url: str) -> str:
+    return re.sub(r"(://[^:/@]*:)[^?]*@", r"\1***@", url)
+
+
+LogPlace = Annotated[str, PlainSerializer(_without_password)]
+"""A URL whose password is not shown where settings are."""
+
+
 class LogSettings(BaseModel):
     """What is logged, to standard error."""
 
@@ -127,7 +136,7 @@ class ServiceSettings(BaseModel):
     drain_seconds: float = 30.0
     data_dir: Path | None = None
     """Where the service keeps its journal; by default the user's data directory."""
-    log: str | None = "journal"
+    log: LogPlace | None = "journal"
     """What is learned goes here and is read back at the next start: ``journal`` (in ``data_dir``),
     ``null``, or a URL as in docs/sharing.md (``redis://...``)."""
     keep_text: bool | None = None

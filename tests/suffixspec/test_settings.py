@@ -157,3 +157,12 @@ def test_settings_serialise() -> None:
     dumped = json.loads(json.dumps(loaded.settings.model_dump(mode="json")))
     assert dumped["speculative"]["method"] == "none"
     assert "num_speculative_tokens" not in dumped["speculative"]
+
+
+def test_the_password_of_a_log_is_not_shown() -> None:
+    url = "redis://user:se/c@ret@host:6379/0?prefix=x"
+    loaded = load_settings(flags={"service.log": url})
+    assert loaded.settings.service.log == url
+    assert loaded.flat()["service.log"] == "redis://user:***@host:6379/0?prefix=x"
+    plain = load_settings(flags={"service.log": "journal:a:b"})
+    assert plain.flat()["service.log"] == "journal:a:b"
