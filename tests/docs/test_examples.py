@@ -67,8 +67,13 @@ def test_python_blocks_run(
 
 @pytest.mark.parametrize("line", COMMANDS, ids=range(len(COMMANDS)))
 def test_commands_run(
-    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    with_service: Callable[[str], str],
 ) -> None:
+    line = with_service(line)
     (tmp_path / "out").mkdir()
     (tmp_path / "traces").symlink_to(ROOT / "traces")
     monkeypatch.chdir(tmp_path)

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from suffixspec_index.speculative_config import SpeculativeConfig
 
 _MODEL_NAMES = {"smollm2": "SmolLM2-135M-Instruct (Q4_1 GGUF, dequantized)"}
-JOURNAL = "unfinished.jsonl"
-"""Where the sessions of an interrupted recording wait, in the output directory."""
+JOURNAL = "recording.unfinished"
+"""Where the sessions of an interrupted recording wait, in the output directory; no name of a trace."""
 
 
 def record(

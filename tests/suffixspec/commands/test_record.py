@@ -73,7 +73,7 @@ def test_an_interrupted_recording_goes_on(
 
     monkeypatch.setattr(model, "generate", interrupted)
     assert run(*options).exit_code == 130
-    assert [p.name for p in (tmp_path / "out").iterdir()] == ["unfinished.jsonl"]
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["recording.unfinished"]
     other = run(*options, "--max-new-tokens", "50")
     assert "made with other settings" in str(other.exception)
 
