@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.data import Corpus
 from benchmarks.harness import Context, Row, below, group, in_turn
+from benchmarks.raw_counts import RawCounts
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_traces.cost import load_cost_model
 from suffixspec_traces.model import TokenSession, Turn
@@ -140,6 +141,12 @@ def _calibration_rows(context: Context, parts: Parts) -> list[Row]:
     before = ReplayPlan.build(parts.history, concurrency=8)
     held_out = ReplayPlan.build(parts.held_out, concurrency=8)
     ngram = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2}
+    raw = RawCounts()
+    replay(ReplayPlan.build(parts.history, concurrency=1), raw)
+    log = replay(ReplayPlan.build(parts.held_out, concurrency=1), raw).log
+    found = calibration(log.node_probs, log.node_accepted)
+    title = "calibration error: raw ratios of counts"
+    rows.append(Row(title, found.expected_calibration_error, None, None, "", "", None))
     for name, values in (
         ("suffix, fixed", {"method": "suffix", "dynamic": False}),
         ("suffix, dynamic", {"method": "suffix", "num_speculative_tokens": 48}),
@@ -153,7 +160,7 @@ def _calibration_rows(context: Context, parts: Parts) -> list[Row]:
         replay(before, proposer, depth=rule)
         log = replay(held_out, proposer, depth=rule).log
         found = calibration(log.node_probs, log.node_accepted)
-        title = f"expected calibration error: {name}"
+        title = f"calibration error: {name}"
         error = found.expected_calibration_error
         if "claims" in name:
             rows.append(Row(title, error, None, None, "", "", None))
