@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _MODEL_NAMES = {"smollm2": "SmolLM2-135M-Instruct (Q4_1 GGUF, dequantized)"}
 JOURNAL = "recording.unfinished"
-"""Where the sessions of an interrupted recording wait, in the output directory; no name of a trace."""
+"""Where an interrupted recording waits, in the output directory; readers of traces pass it over."""
 
 
 def record(
