@@ -98,6 +98,7 @@ class SuffixIndex:
         self._table = np.zeros((8, D.REQUEST), np.int32)
         self._free = list(range(7, -1, -1))
         self._next_handle = 1
+        self._rebuilding = 0  # threads that build the global tree anew beside it
         self._evicted_sequences = 0
         self._evicted_sessions = 0
         self._blocked = _mask(as_forbidden_array(forbidden, field="forbidden"))
@@ -427,17 +428,27 @@ class SuffixIndex:
 
     def _forget(self, before: float | None) -> None:
         """As :meth:`purge`, telling nobody but those who wait for a live sequence's next piece."""
-        gone = set(self.world) if before is None else set(self.spoken.older(before))
-        for request in self._requests.values():
-            if request.sequence in gone:
-                self.spoken.leave(request.sequence)
-                request.sequence = None
+        self._leave_live(before)
         self.spoken.forget(before)
         if before is None:
             for name in [n for n, s in self._sessions.items() if s.request < 0]:
                 self._sessions.pop(name).drop()
             self.model.reset()
         self._after_rebuild()
+
+    def _leave_live(self, before: float | None) -> None:
+        """What running requests shared is about to be forgotten: the rest goes by itself."""
+        gone = set(self.world) if before is None else set(self.spoken.older(before))
+        for request in self._requests.values():
+            if request.sequence in gone:
+                self.spoken.leave(request.sequence)
+                request.sequence = None
+
+    def _is_too_large(self) -> bool:
+        """Whether the global tree should give something back."""
+        return self.nbytes > self.config.max_bytes or len(self.world) > (
+            self.config.max_cached_requests
+        )
 
     def _lookup(self, handles: Sequence[int]) -> list[_Request]:
         try:
@@ -505,6 +516,8 @@ class SuffixIndex:
 
     def _enforce_budget(self) -> None:
         """Forget the oldest until the namespace fits its bytes and its number of sequences."""
+        if self._rebuilding:
+            return  # whoever does that sees to it
         most = self.config.max_cached_requests
         if most and len(self.world) > most:
             self._evict_oldest(len(self.world) - most + most // 10)

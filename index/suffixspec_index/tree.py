@@ -120,6 +120,7 @@ class SuffixTree:
         self.forest = Forest() if forest is None else forest
         self.row = self.forest.add(depth, 1024)
         self.sequences: dict[int, Sequence] = {}  # by id, oldest first
+        self.generation = 0  # how often it was built anew
         self._next_id = 0
         self._open = 0
 
@@ -225,12 +226,24 @@ class SuffixTree:
                 piece = text[at : at + length]
                 moved.append((fresh.insert_block(row, piece, end=end, careful=careful), length))
             blocks.append(moved)
+        fresh.trim(row)
+        self.replace(fresh, row, kept, blocks)
+
+    def replace(
+        self,
+        forest: Forest,
+        row: int,
+        kept: list[Sequence],
+        blocks: list[list[tuple[int, int]]],
+    ) -> None:
+        """Take over a tree that was built in another forest from the sequences to keep, whose
+        text lies there in ``blocks``."""
         for sequence, moved in zip(kept, blocks, strict=True):
             sequence.blocks = moved
         self.sequences = {sequence.id: sequence for sequence in kept}
         self._open = sum(s.is_open for s in kept)
-        fresh.trim(row)
-        self.forest.take(self.row, fresh, row)
+        self.generation += 1
+        self.forest.take(self.row, forest, row)
 
     def clear(self) -> None:
         """Forget everything."""

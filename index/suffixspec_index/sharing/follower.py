@@ -10,6 +10,7 @@ from functools import cache
 from suffixspec_index.errors import LogClosedError, LogError, SuffixSpecError
 from suffixspec_index.log.base import Batch, SequenceLog
 from suffixspec_index.namespaces import NamespaceKey
+from suffixspec_index.rebuilding import rebuild_aside
 from suffixspec_index.sharing.backoff import Backoff
 from suffixspec_index.sharing.incoming import Incoming
 from suffixspec_index.warm_up import warm_up
@@ -18,6 +19,7 @@ _WAIT = 0.2  # seconds that a read may block: a namespace attached meanwhile wai
 _READ_BYTES = 1 << 17  # per namespace and read: about 200,000 tokens, an eighth of a second
 _LOOK_EVERY = 1.0  # seconds between two looks at how far behind it is
 _BYTES_PER_TOKEN = 64  # of a tree, on the safe side of what is reserved
+_SMALL = 1 << 16  # tokens for which a tree may grow step by step
 _LEAST_BYTES_PER_TOKEN = 40  # of a tree, on the safe side of what it cannot hold
 
 
@@ -176,8 +178,6 @@ class Follower:
         tokens = self.log.statistics(key).tokens
         if tokens is None or not found.total:
             return
-        with index._lock.writing():
-            room = (index.config.max_bytes - index.nbytes) // _BYTES_PER_TOKEN * 3 // 4
-            if min(tokens, room) > 1 << 16:
-                index._forest.reserve(index.world.row, min(tokens, room))
-                index._update_context()
+        room = (index.config.max_bytes - index.nbytes) // _BYTES_PER_TOKEN * 3 // 4
+        if min(tokens, room) > _SMALL:
+            rebuild_aside(index, lambda sequence: True, room=min(tokens, room))

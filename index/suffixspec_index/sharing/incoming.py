@@ -20,6 +20,7 @@ import numpy as np
 
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.log.base import FOREVER, Record, RecordKind
+from suffixspec_index.rebuilding import rebuild_aside
 
 SLICE_TOKENS = 4096
 """The write lock is held for about so many tokens at a time: one or two milliseconds."""
@@ -67,6 +68,7 @@ class Incoming:
         self._wiped: list[tuple[int, float]] = []  # (newest own number, before) of purges applied
         self._seen: dict[int, int] = {}  # newest number by origin
         self._live: dict[tuple[int, int], _Live] = {}
+        self._claimed = False  # the tree is too large, and it is ours to do something about it
 
     def take(self, records: Sequence[Record]) -> None:
         """Apply records in order. The index's write lock is taken for a slice at a time."""
@@ -78,15 +80,16 @@ class Incoming:
                 if piece:
                     self._insert(piece)
                 continue
-            with self.index._lock.writing():
-                for record in piece:
-                    if kind is RecordKind.CHUNK:
+            if kind is RecordKind.CHUNK:
+                with self.index._lock.writing():
+                    for record in piece:
                         self._chunk(record)
-                    elif kind is RecordKind.DISCARD:
-                        self._discard(record)
-                    else:
-                        self._purge(record)
-                self._settle()
+                    self._settle()
+                self._fit()
+            elif kind is RecordKind.DISCARD:
+                self._discard(piece)
+            else:
+                self._purge(piece[0])
 
     def expire(self, now: float) -> None:
         """Close live sequences whose origin fell silent. O(live sequences)."""
@@ -96,6 +99,7 @@ class Incoming:
                 for key in silent:
                     self._end(key)
                 self._settle()
+            self._fit()
 
     # --- which records ---------------------------------------------------------------------------
 
@@ -125,7 +129,7 @@ class Incoming:
             record.number <= number and record.time < before for number, before in self._wiped
         )
 
-    # --- what they do; the write lock is held but in _insert -------------------------------------
+    # --- what they do ----------------------------------------------------------------------------
 
     def _insert(self, records: Sequence[Record]) -> None:
         offsets = np.zeros(len(records) + 1, np.int64)
@@ -135,6 +139,7 @@ class Incoming:
         with self.index._lock.writing():
             self.index.world.insert_many(tokens, offsets, times)
             self._settle()
+        self._fit()
         self.counts.applied += len(records)
         self.counts.tokens += len(tokens)
 
@@ -152,10 +157,12 @@ class Incoming:
         with index._lock.writing():
             world.close(sequence)
             self._settle()
+        self._fit()
         self.counts.applied += 1
         self.counts.tokens += len(tokens)
 
     def _chunk(self, record: Record) -> None:
+        """The write lock is held."""
         key = (record.origin, record.sequence)
         live = self._live.get(key)
         world = self.index.world
@@ -181,17 +188,23 @@ class Incoming:
             self._end(key)
 
     def _end(self, key: tuple[int, int]) -> None:
+        """The write lock is held."""
         live = self._live.pop(key)
         if live.id in self.index.world.sequences:
             self.index.world.close(live.id)
 
-    def _discard(self, record: Record) -> None:
-        live = self._live.pop((record.origin, record.sequence), None)
-        if live is None:
-            self._count_orphan(record)
-        elif self.index.world.evict([live.id]):
-            self.index._after_rebuild()
-            self.counts.applied += 1
+    def _discard(self, records: Sequence[Record]) -> None:
+        """Together, because forgetting one costs as much as forgetting many."""
+        gone: set[int] = set()
+        for record in records:
+            live = self._live.pop((record.origin, record.sequence), None)
+            if live is None:
+                self._count_orphan(record)
+            else:
+                gone.add(live.id)
+                self.counts.applied += 1
+        if gone:
+            rebuild_aside(self.index, lambda sequence: sequence.id not in gone)
 
     def _count_orphan(self, record: Record) -> None:
         if record.origin == self.origin:
@@ -200,18 +213,62 @@ class Incoming:
             self.counts.orphans += 1
 
     def _purge(self, record: Record) -> None:
-        before = None if record.before == FOREVER else record.before
-        if before is None:
+        before = record.before
+        if before == FOREVER:
             self._live.clear()
-        self.index._forget(before)
-        # A later purge that reaches as far covers the earlier ones.
-        self._wiped = [known for known in self._wiped if known[1] > record.before]
-        self._wiped.append((self.last_number, record.before))
+            with self.index._lock.writing():
+                self.index._forget(None)
+                self._note_wiped(before)
+                self.index._update_context()
+        elif self._holds_older(before):
+            rebuild_aside(
+                self.index,
+                lambda sequence: sequence.time >= before,
+                lambda: self._leave_and_note(before),
+            )
+        else:
+            with self.index._lock.writing():
+                self._note_wiped(before)
         self.counts.purges += 1
 
+    def _holds_older(self, before: float) -> bool:
+        with self.index._lock.reading():
+            return bool(self.index.spoken.older(before))
+
+    def _leave_and_note(self, before: float) -> None:
+        self.index._leave_live(before)
+        self._note_wiped(before)
+
+    def _note_wiped(self, before: float) -> None:
+        """The write lock is held. A later purge that reaches as far covers the earlier ones."""
+        self._wiped = [known for known in self._wiped if known[1] > before]
+        self._wiped.append((self.last_number, before))
+
+    # --- the budget ------------------------------------------------------------------------------
+
     def _settle(self) -> None:
+        """The write lock is held. Where the tree grew too large, others leave it to us."""
         self.index._update_context()
-        self.index._enforce_budget()
+        if not self._claimed and self.index._is_too_large():
+            self._claimed = True
+            self.index._rebuilding += 1
+
+    def _fit(self) -> None:
+        """Forget the oldest quarter, beside the lock, where the tree grew too large."""
+        if not self._claimed:
+            return
+        gone = 0
+        try:
+            with self.index._lock.reading():
+                closed = [s.id for s in self.index.world.sequences.values() if not s.is_open]
+            oldest = set(closed[: max(len(closed) // 4, 1)])
+            gone = rebuild_aside(self.index, lambda sequence: sequence.id not in oldest)
+        finally:
+            with self.index._lock.writing():
+                self._claimed = False
+                self.index._rebuilding -= 1
+                self.index._evicted_sequences += gone
+                self.index._enforce_budget()  # sessions' own memories, and what is left to do
 
 
 def _slices(records: Iterator[Record]) -> Iterator[list[Record]]:

@@ -17,7 +17,7 @@ from suffixspec_index.log import SequenceLog, open_log
 from suffixspec_index.namespaces import NamespaceKey
 from suffixspec_index.proposers.null import NullProposer
 from suffixspec_index.sharing import SharingConfig
-from tests.index.log.contract import record
+from tests.index.log.contract import read_all, record
 from tests.index.sharing.replicas import KEY, LONG, Replica, assert_equal, closing, settle
 
 
@@ -160,6 +160,7 @@ def test_retention_forgets_by_itself() -> None:
         while any(r.sequences() for r in replicas) and time.monotonic() < ends:
             time.sleep(0.02)
         assert [r.sequences() for r in replicas] == [{}, {}]
+        settle(replicas)
         assert replicas[0].sharing.log.statistics(KEY).tokens == 0
 
 
@@ -275,3 +276,24 @@ def test_a_small_index_starts_with_the_newest_part_of_a_long_log() -> None:
             assert 10 < status.applied < 40
             assert small.index.world.count([1198, 1199]) >= 1
             assert small.index.nbytes <= 1 << 20
+
+
+def test_a_full_index_forgets_the_oldest_while_requests_go_on() -> None:
+    name = uuid.uuid4().hex
+    rng = np.random.default_rng(1)
+    with new_log(name) as log:
+        replica = Replica(new_log(name), max_bytes=1 << 20, depth=16)
+        with closing([replica]):
+            request = replica.begin("a", [1, 2, 3, 1, 2])
+            for number in range(400):
+                log.append(KEY, [record(number, rng.integers(0, 5000, 300))])
+                if number % 7 == 0:
+                    replica.say("b", rng.integers(0, 5000, 40))
+                assert replica.proposer.propose(request).token_ids.tolist()[:1] == [3]
+            settle([replica])
+            replica.index.check_integrity()
+            statistics = replica.index.statistics()
+            assert statistics.evicted_sequences > 100
+            assert statistics.bytes <= 1 << 20
+            newest = [r for r in read_all(log) if r.origin == 7][-1].tokens
+            assert replica.index.world.count(newest[:10]) == 1
