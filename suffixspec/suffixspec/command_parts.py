@@ -103,7 +103,7 @@ def read_sessions(
 def compile_kernels(config: SpeculativeConfig, progress: Progress, task: TaskID) -> None:
     """Compile the suffix index's kernels where that is still to be done, and say so: it happens
     once per machine and takes a while, in which nothing else would move."""
-    if config.method == "suffix" and is_cold():
+    if config.method in ("suffix", "hybrid") and is_cold():
         warm_up_kernels(lambda said: progress.update(task, detail=said))
         progress.update(task, detail="")
 
