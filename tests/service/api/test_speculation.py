@@ -64,7 +64,8 @@ def test_drafts_are_those_of_a_proposer_of_ones_own(anne: Caller, runtime: Runti
     begun = anne.post("begin", requests=[{"request": 1, "session": "s", "prompt": text[:100]}])
     assert begun == {"context_tokens": [100]}
     handle = own.begin("s", text[:100])
-    at, gained, accepted = 100, [], 0
+    at, accepted = 100, 0
+    gained: list[int] = []
     while at < 300:
         advance = [{"request": 1, "token_ids": gained}]
         answer = anne.post("step", advance=advance, propose=[{"request": 1, "limit": 6}])
