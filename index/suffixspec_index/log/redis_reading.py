@@ -82,6 +82,7 @@ class Reader:
         self.damaged: dict[NamespaceKey, int] = {}
         self._counts: dict[NamespaceKey, int] = {}
         self._waiting: dict[NamespaceKey, asyncio.Task[Any]] = {}
+        self._not_before = 0.0  # when the next waiting read may be
 
     async def read(
         self,
@@ -94,16 +95,28 @@ class Reader:
         """See :meth:`SequenceLog.read`."""
         ends = time.monotonic() + wait
         while True:
+            await self._pause(ends)
             asks = [self._ask(key, position) for key, position in cursors.items()]
             batches = await self._look(client, asks, max_bytes)
-            left = ends - time.monotonic()
+            now = time.monotonic()
+            left = ends - now
             if batches or left <= 0:
+                unread = any(batch.more for batch in batches)
+                self._not_before = 0.0 if unread else now + self._place.read_pause
                 return batches
             most = min(left, self._place.timeout / 2)  # a reply must come before the timeout
             if is_cluster:
                 await self._wait_in_cluster(client, asks, most)
             else:
                 await _wait_alone(client, asks, most)
+
+    async def _pause(self, ends: float) -> None:
+        """Where records come one after another, let some gather. Whoever does not wait is not
+        held up, nor who has more to read."""
+        now = time.monotonic()
+        pause = min(self._not_before, ends) - now
+        if pause > 0:
+            await asyncio.sleep(pause)
 
     async def behind(self, client: Client, key: NamespaceKey, position: str) -> int:
         """About how many records follow a position."""

@@ -56,6 +56,7 @@ OPTIONS: Mapping[str, Option] = {
     "compression": choice("compression", tuple(COMPRESSIONS)),
     "timeout": span("timeout", least=0.05),
     "connect_timeout": span("connect_timeout", least=0.05),
+    "read_pause": span("read_pause"),
     "replicas": _count("replicas", 16),
     "password_file": _path("password_file"),
     "ssl_ca_certs": _path("ssl_ca_certs"),
@@ -84,6 +85,8 @@ class RedisPlace:
         compression: a name of the codec's; ``None``: the best that is installed.
         timeout: seconds to wait for a reply.
         connect_timeout: seconds to wait for a connection.
+        read_pause: seconds between two waiting reads that found something: with many followers
+            Redis is asked less often, for more at once.
         replicas: Redis replicas that must have a record before it counts as written.
         ssl_ca_certs, ssl_certfile, ssl_keyfile: PEM files; without the first the system's
             authorities are trusted.
@@ -103,6 +106,7 @@ class RedisPlace:
     compression: str | None = None
     timeout: float = 5.0
     connect_timeout: float = 3.0
+    read_pause: float = 0.01
     replicas: int = 0
     ssl_ca_certs: str | None = None
     ssl_certfile: str | None = None

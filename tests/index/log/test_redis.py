@@ -277,6 +277,28 @@ def test_a_stream_that_was_set_back_begins_a_new_epoch(server: RedisServer, pref
         assert [r.number for r in batch.records] == [1, 3, 4]
 
 
+def test_a_follower_lets_records_gather_and_the_rest_is_read_without_a_pause(
+    server: RedisServer, prefix: str
+) -> None:
+    with open_log(server.url, prefix=prefix, read_pause="200ms") as log:
+        first = log.append(KEY, [record(1)])
+        assert log.read({KEY: START}, wait=5.0)
+        for number in range(2, 8):
+            log.append(KEY, [noise(number)])
+        began = time.monotonic()
+        (batch,) = log.read({KEY: first}, wait=5.0, max_bytes=1)
+        assert time.monotonic() - began >= 0.1
+        assert batch.more
+        began = time.monotonic()
+        while batch.more:
+            (batch,) = log.read({KEY: batch.position}, wait=5.0, max_bytes=1)
+        assert time.monotonic() - began < 0.2 * 5
+        began = time.monotonic()
+        assert numbers(log) == list(range(1, 8))  # who does not wait is not held up
+        assert log.read({KEY: batch.position}, wait=0.05) == []
+        assert time.monotonic() - began < 0.2
+
+
 # --- particulars ---------------------------------------------------------------------------------
 
 
