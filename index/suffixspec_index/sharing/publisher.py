@@ -43,7 +43,8 @@ class Publisher:
 
     Args:
         log: where they go.
-        spool_bytes: bound of what waits, of all namespaces together.
+        spool_bytes: bound of what waits, of all namespaces together. One batch that is being sent
+            comes on top: it must not push out what is newer.
         linger: seconds to wait for more before a batch is sent.
     """
 
@@ -66,15 +67,13 @@ class Publisher:
 
     def put(self, key: NamespaceKey, record: Record) -> None:
         """Take a record; a few microseconds, whatever the log does."""
-        size = record.tokens.nbytes + _OVERHEAD
         with self._lock:
             spool = self._spools.get(key)
             if spool is None:
                 spool = self._spools[key] = Spool()
             self._order += 1
             spool.waiting.append((self._order, record))
-            spool.bytes += size
-            self._bytes += size
+            self._count(spool, record, 1)
             if self._bytes > self._most:
                 self._drop_oldest()
         if not self._work.is_set():
@@ -185,6 +184,7 @@ class Publisher:
                     break
                 batch.append(spool.waiting.popleft())
                 size += record.tokens.nbytes
+                self._count(spool, record, -1)
                 if record.kind is RecordKind.PURGE:
                     break
             spool.sending = len(batch)
@@ -202,8 +202,6 @@ class Publisher:
             spool = self._spools[key]
             spool.sending = 0
             spool.error = error
-            for _, record in batch:
-                self._forget(spool, record)
             if dropped:
                 self._count_dropped(spool, [record for _, record in batch])
             else:
@@ -216,6 +214,8 @@ class Publisher:
             spool.sending = 0
             spool.error = error
             spool.waiting.extendleft(reversed(batch))
+            for _, record in batch:
+                self._count(spool, record, 1)
             if self._bytes > self._most:
                 self._drop_oldest()
 
@@ -235,13 +235,13 @@ class Publisher:
             _, at, spool = min(heads, key=lambda head: head[0])
             record = spool.waiting[at][1]
             del spool.waiting[at]
-            self._forget(spool, record)
+            self._count(spool, record, -1)
             self._count_dropped(spool, [record])
 
-    def _forget(self, spool: Spool, record: Record) -> None:
-        size = record.tokens.nbytes + _OVERHEAD
-        spool.bytes -= size
-        self._bytes -= size
+    def _count(self, spool: Spool, record: Record, sign: int) -> None:
+        size = sign * (record.tokens.nbytes + _OVERHEAD)
+        spool.bytes += size
+        self._bytes += size
 
     def _count_dropped(self, spool: Spool, records: list[Record]) -> None:
         spool.dropped += len(records)
