@@ -130,9 +130,9 @@ def main() -> None:
     with service() as url, sync_playwright() as playwright:
         print(f"{send(url, requests(40), seconds)} requests")
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        wide = {"viewport": {"width": 1180, "height": 900}, "color_scheme": "light"}
-        dark = {"viewport": {"width": 1180, "height": 700}, "color_scheme": "dark"}
-        phone = {"viewport": {"width": 390, "height": 780}, "color_scheme": "light"}
+        wide: dict[str, Any] = {"viewport": {"width": 1180, "height": 900}, "color_scheme": "light"}
+        dark: dict[str, Any] = {"viewport": {"width": 1180, "height": 700}, "color_scheme": "dark"}
+        phone: dict[str, Any] = {"viewport": {"width": 390, "height": 780}, "color_scheme": "light"}
         shoot(browser, url, "/", "dashboard", **wide)
         token = ".tokens .t.global, .tokens .t.session"
         shoot(browser, url, best_session(url), "dashboard-session", hover=token, **dark)

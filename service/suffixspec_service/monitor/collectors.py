@@ -137,7 +137,7 @@ def _indexes(namespaces: Sequence[NamespaceState]) -> Iterator[Metric]:
         yield family
     size = GaugeMetricFamily(
         "suffixspec_index_bytes",
-        "Allocated bytes of the namespace's index: the global tree, and the sessions' memories.",
+        "Allocated bytes of the namespace's index: global tree, sessions' memories, and the rest.",
         labels=["namespace", "part"],
     )
     budget = GaugeMetricFamily(
@@ -151,6 +151,8 @@ def _indexes(namespaces: Sequence[NamespaceState]) -> Iterator[Metric]:
     for one in namespaces:
         size.add_metric([one.namespace, "global"], one.global_bytes)
         size.add_metric([one.namespace, "sessions"], one.session_bytes)
+        rest = max(0, one.bytes - one.global_bytes - one.session_bytes)
+        size.add_metric([one.namespace, "rest"], rest)
         if one.max_bytes is not None:
             budget.add_metric([one.namespace], one.max_bytes)
         evicted.add_metric([one.namespace, "sequences"], one.evicted_sequences)

@@ -179,8 +179,14 @@ class DriftDetector:
                 self._pending.clear()  # they may belong to the drop
                 return DriftEvent("raised", at, self._base.mean, recent)
         self._pending.append(rate)
-        if self._base.blocks < config.baseline_blocks or len(self._pending) > config.delay_blocks:
+        # While something seems to be going on, the baseline stands still: else a slow or small fall
+        # would widen it, and be hidden by it.
+        suspected = self._sum > config.threshold / 4
+        delay = config.memory_blocks if suspected else config.delay_blocks
+        while len(self._pending) > delay or self._base.blocks < config.baseline_blocks:
             self._base.add(self._pending.popleft(), config.memory_blocks)
+            if not self._pending:
+                break
         return None
 
     def _alarmed_block(self, rate: float, at: float) -> DriftEvent | None:

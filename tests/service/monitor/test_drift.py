@@ -53,8 +53,8 @@ def test_a_fall_from_80_to_40_percent_is_noticed_within_ten_blocks(seed: int) ->
     assert events[0].recent < events[0].baseline - 0.1
     assert detector.alarmed
     assert detector.alarm_since == events[0].at
-    # Hysteresis: half the way back is not back.
-    assert feed(detector, requests(rng, 0.6, 80), at=2000.0) == []
+    # Hysteresis: a third of the way back is not back.
+    assert feed(detector, requests(rng, 0.53, 80), at=2000.0) == []
     back = feed(detector, requests(rng, 0.8, 200), at=3000.0)
     assert [e.kind for e in back] == ["cleared"]
     assert not detector.alarmed
