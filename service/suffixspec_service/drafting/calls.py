@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 from suffixspec_index.draft import DraftBatch
+from suffixspec_index.errors import SuffixSpecError
 from suffixspec_service.callers import Tenant
 from suffixspec_service.drafting.acceptance import Acceptance
 from suffixspec_service.drafting.drafting import Drafting
@@ -36,16 +39,19 @@ class DraftingCalls:
 
     Args:
         drafting: does the work.
-        pool: threads for what takes longer; ``None``: the event loop's own.
+        pool: threads for what takes longer.
     """
 
-    def __init__(self, drafting: Drafting, pool: Executor | None = None) -> None:
+    def __init__(self, drafting: Drafting, pool: Executor) -> None:
         self.drafting = drafting
         self._pool = pool
 
     async def open(self, tenant: Tenant, wish: OpenLease) -> LeaseTerms:
-        """Open a lease."""
-        return await self._in_thread(lambda: self.drafting.open(tenant, wish))
+        """Open a lease; where nobody waits for it any more, it is closed again."""
+        return await self._in_thread(
+            lambda: self.drafting.open(tenant, wish),
+            undo=lambda terms: self.drafting.close(tenant, terms.lease),
+        )
 
     def keep_alive(self, tenant: Tenant, lease: str) -> float:
         """Renew a lease."""
@@ -56,11 +62,15 @@ class DraftingCalls:
         return await self._in_thread(lambda: self.drafting.close(tenant, lease))
 
     async def begin(self, tenant: Tenant, lease: str, requests: Sequence[NewRequest]) -> list[int]:
-        """Begin requests."""
+        """Begin requests; where nobody waits for it any more, they are ended again."""
         tokens = sum(len(request.prompt) + request.base for request in requests)
         if tokens <= _QUICK_TOKENS and not self.drafting.may_stall(tenant, lease, len(requests)):
             return self.drafting.begin(tenant, lease, requests)
-        return await self._in_thread(lambda: self.drafting.begin(tenant, lease, requests))
+        numbers = [request.request for request in requests]
+        return await self._in_thread(
+            lambda: self.drafting.begin(tenant, lease, requests),
+            undo=lambda _: self.drafting.finish(tenant, lease, numbers, discard=True),
+        )
 
     async def step(self, tenant: Tenant, lease: str, step: Step) -> DraftBatch:
         """Advance and draft."""
@@ -103,5 +113,21 @@ class DraftingCalls:
         """End everything."""
         await self._in_thread(self.drafting.close_all)
 
-    async def _in_thread(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call)
+    async def _in_thread(
+        self, call: Callable[[], T], *, undo: Callable[[T], object] | None = None
+    ) -> T:
+        """Make a call in a thread. One that runs cannot be stopped, so ``undo`` is called with its
+        result, in a thread too, where whoever waits is cancelled."""
+        future = self._pool.submit(call)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if undo is not None and not future.cancel():
+                future.add_done_callback(partial(_undo, undo))
+            raise
+
+
+def _undo(undo: Callable[[T], object], done: Future[T]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        with suppress(SuffixSpecError):  # the lease may have ended meanwhile
+            undo(done.result())

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -405,6 +406,38 @@ async def test_calls_are_counted(service: Service) -> None:
     handled = "grpc_server_handled_total"
     assert value(handled, {"grpc_method": "Open", "grpc_code": "OK"}) == 1
     assert value(handled, {"grpc_method": "Step", "grpc_code": "NOT_FOUND"}) == 1
+
+
+@pytest.mark.parametrize("how", ["cancel", "deadline"])
+async def test_a_beginning_that_nobody_waits_for_is_undone(service: Service, how: str) -> None:
+    async with grpc.aio.insecure_channel(service.address) as channel:
+        stub: Any = pb_grpc.DraftingStub(channel)
+        lease = await opened(stub)
+        (space,) = service.runtime.spaces.all()
+        assert space.index is not None
+        release = threading.Event()
+        blocked = asyncio.get_running_loop().run_in_executor(None, held, space.index, release)
+        await asyncio.sleep(0.1)
+        call = stub.Begin(new(lease), timeout=0.3 if how == "deadline" else None)
+        await asyncio.sleep(0.2)
+        if how == "cancel":
+            call.cancel()
+        code = await call.code()
+        assert code is (Code.CANCELLED if how == "cancel" else Code.DEADLINE_EXCEEDED)
+        await asyncio.sleep(0.1)
+        release.set()
+        await blocked
+        async with asyncio.timeout(10):
+            while service.live != (1, 0, 0) or not service.records:
+                await asyncio.sleep(0.02)
+        assert [record.status for record in service.records] == ["cancelled"]
+        assert (await stub.Begin(new(lease))).context_tokens
+
+
+def held(index: Any, release: threading.Event) -> None:
+    """Keep others out of an index, as a long insertion would."""
+    with index._lock.writing():
+        release.wait(20)
 
 
 async def test_an_unforeseen_error_tells_nothing(
