@@ -250,3 +250,20 @@ def test_hybrid_has_the_keys_of_suffix_and_of_a_draft_model() -> None:
         SpeculativeConfig(method="hybrid", use_heterogeneous_vocab=True)
     with pytest.raises(ConfigError, match="draft_token_cost: must be at least 0"):
         SpeculativeConfig(method="hybrid", model="small", draft_token_cost=-1.0)
+
+
+def test_depth_is_dynamic_unless_a_schedule_or_the_user_says_otherwise() -> None:
+    schedule = [[1, 8, 4]]
+    key = "num_speculative_tokens_per_batch_size"
+    ngram = {"method": "ngram", "num_speculative_tokens": 4}
+    for values, dynamic in (
+        ({"method": "suffix"}, True),
+        (ngram, True),
+        ({"method": "none"}, False),
+        ({"method": "suffix", key: schedule}, False),
+        ({"method": "suffix", key: schedule, "dynamic": True}, True),
+        ({"method": "suffix", "dynamic": False}, False),
+    ):
+        config = SpeculativeConfig.from_dict(values)
+        assert config.dynamic is dynamic
+        assert SpeculativeConfig.from_dict(config.to_dict()) == config

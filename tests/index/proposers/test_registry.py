@@ -65,8 +65,6 @@ def test_arguments_are_checked() -> None:
         create_proposer(config, vocab_size=0)
     with pytest.raises(TokenError, match="forbidden_token_ids: position 0 is -1"):
         create_proposer(config, forbidden_token_ids=[-1])
-    with pytest.raises(ConfigError, match="dynamic: method 'none' cannot choose its depth"):
-        create_proposer(SpeculativeConfig(method="none", dynamic=True))
 
 
 def test_the_null_proposer_checks_like_the_others() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suffixspec_index.draft import Draft, Source
@@ -196,6 +196,7 @@ def drafts(draw: Any) -> Draft:
     return Draft(np.array(ids, np.int32), np.array(parents, np.int32), probs, sources)
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(tokens, min_size=1, max_size=3), min_size=1, max_size=4), st.data())
 def test_every_token_is_gained_once_whatever_is_drafted(
     outputs: list[list[list[int]]], data: st.DataObject
@@ -225,3 +226,28 @@ def test_every_token_is_gained_once_whatever_is_drafted(
         assert accepted[s] == len(draft.accepted_by(plan.outputs[at : planned.end]))
     spoken = [proposer.contexts[h][proposer.prompts[h] :] for h in proposer.contexts]
     assert sorted(spoken) == sorted(o for s in outputs for o in s)
+
+
+def test_depths_chosen_together_lose_no_token_and_are_logged_by_pass() -> None:
+    """Ten sessions, four at a time, with the dynamic rule: the text is decoded whole, and steps of
+    one pass share its number."""
+    from suffixspec_index.depth import DepthController, DepthSettings
+    from suffixspec_index.proposers import create_proposer
+    from suffixspec_index.speculative_config import SpeculativeConfig
+    from suffixspec_traces.cost import load_cost_model
+
+    sessions = [
+        TokenSession(str(i), (Turn(np.arange(9, dtype=np.int32), np.tile(np.arange(7 + i % 2), 6)
+                                   .astype(np.int32)),))
+        for i in range(10)
+    ]  # fmt: skip
+    plan = ReplayPlan.build(sessions, concurrency=4)
+    rule = DepthController(load_cost_model("h100-sxm-8b-bf16"), DepthSettings(load=4))
+    result = replay(plan, create_proposer(SpeculativeConfig()), depth=rule)
+    assert int(result.log.column(Step.GAINED).sum()) == plan.output_tokens
+    assert result.load == 4
+    rows = np.bincount(result.log.column(Step.BATCH))
+    assert rows[0] == 4
+    assert rows.max() == 4
+    assert len(result.log) < plan.output_tokens / 2
+    assert 0 < rule.chosen == int(result.log.column(Step.DRAFTED).sum())
