@@ -185,14 +185,11 @@ class Drafting:
         self._check_running()
         check_rows(len(sequences), self.config.max_rows, "sequences")
         space = lease.space
-        remember = getattr(space.proposer, "ingest", None)  # a wrapper that shares with others
-        if remember is None:
-            if space.index is None:
-                raise ConfigError(
-                    f"ingest: method {space.proposer.name!r} remembers no sequences; run the "
-                    "service with method 'suffix'"
-                )
-            remember = space.index.ingest
+        if space.index is None:
+            raise ConfigError(
+                f"ingest: method {space.proposer.name!r} remembers no sequences; run the service "
+                "with method 'suffix'"
+            )
         checked = []
         for row, sequence in enumerate(sequences):
             field = f"sequences[{row}]"
@@ -200,17 +197,14 @@ class Drafting:
             check_context(len(tokens), self.config.max_context_tokens, field)
             checked.append(tokens)
         for tokens in checked:
-            remember(tokens)
+            space.index.ingest(tokens)
         return sum(map(len, checked))
 
     def purge(self, tenant: Tenant, name: str) -> None:
         """Forget every sequence and idle session of the namespace and what was learned in it."""
-        space = self._leases.renewed(tenant, name, self._clock()).space
-        forget = getattr(space.proposer, "purge", None)
-        if forget is not None:
-            forget()
-        elif space.index is not None:
-            space.index.purge()
+        index = self._leases.renewed(tenant, name, self._clock()).space.index
+        if index is not None:  # other methods remember nothing
+            index.purge()
 
     def statistics(self, tenant: Tenant, name: str) -> DraftingStatistics:
         """Sizes and counts. O(sequences)."""
