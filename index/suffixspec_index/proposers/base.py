@@ -33,8 +33,8 @@ class Proposer(ABC):
 
     name: ClassVar[str]
     takes_min_prob: ClassVar[bool] = False
-    """Whether :meth:`propose_batch` takes ``min_prob``: the least probability of a draft token, below
-    which nothing need be drafted."""
+    """Whether :meth:`propose_batch` takes ``min_prob``: the least probability of a draft token,
+    below which nothing need be drafted."""
 
     @abstractmethod
     def begin(
