@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import cycle
+from itertools import chain, combinations, cycle
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,11 @@ class Run:
     def follower_core(self) -> float:
         """Mean of the followers."""
         return float(np.mean(self.follower_cores)) if self.follower_cores else 0.0
+
+    @property
+    def reads(self) -> float:
+        """Rounds per second of all followers."""
+        return sum(self.rounds)
 
     @property
     def round(self) -> float:
@@ -261,15 +266,15 @@ class Model:
     def fit(cls, alone: Sequence[Run], followed: Sequence[Run]) -> Model:
         """Least squares without negative costs, over runs without and with followers."""
         writes = np.array([[run.appends, run.tokens] for run in alone])
-        reads = np.array(
-            [[run.followers * run.round, run.followers * run.tokens] for run in followed]
+        runs = [*alone, *followed]
+        redis = _nonnegative(
+            np.array([[r.appends, r.tokens, r.reads, r.followers * r.tokens] for r in runs]),
+            np.array([run.redis_cores for run in runs]),
         )
-        write = _nonnegative(writes, np.array([run.redis_cores for run in alone]))
-        rest = [r.redis_cores - write @ (r.appends, r.tokens) for r in followed]
         return cls(
             _nonnegative(writes, np.array([run.publisher_cores for run in alone])),
-            write,
-            _nonnegative(reads, np.maximum(rest, 0)),
+            redis[:2],
+            redis[2:],
             _nonnegative(
                 np.array([[run.round, run.tokens] for run in followed]),
                 np.array([run.follower_core for run in followed]),
@@ -306,13 +311,16 @@ class Model:
 
 
 def _nonnegative(rows: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Least squares for two unknowns, none below zero, relative errors counting alike."""
+    """Least squares for a few unknowns, none below zero, relative errors counting alike."""
     scale = 1 / np.maximum(values, 1e-6)
     rows, values = rows * scale[:, None], values * scale
-    best, least = np.zeros(2), np.inf
-    for chosen in ([0, 1], [0], [1]):
-        found = np.zeros(2)
-        found[chosen] = np.linalg.lstsq(rows[:, chosen], values, rcond=None)[0]
+    unknowns = range(rows.shape[1])
+    best, least = np.zeros(rows.shape[1]), np.inf
+    for chosen in chain.from_iterable(
+        combinations(unknowns, n) for n in range(1, len(unknowns) + 1)
+    ):
+        found = np.zeros(rows.shape[1])
+        found[list(chosen)] = np.linalg.lstsq(rows[:, chosen], values, rcond=None)[0]
         error = float(np.sum((rows @ found - values) ** 2))
         if (found >= 0).all() and error < least:
             best, least = found, error
@@ -330,7 +338,7 @@ def simulate(counts: Sequence[int], say: Any = print) -> dict[str, Any]:
     said = cycle(list(varied([outputs[at] for at in order], 2_000_000)))
     with running_redis() as server:
         alone = [measure(server, load, said, 0) for load in FIT]
-        followed = [measure(server, load, said, 1) for load in FIT]
+        followed = [measure(server, load, said, count) for load in FIT for count in (1, 3)]
         model = Model.fit(alone, followed)
         checks = [_checked(model, measure(server, CHECK, said, count)) for count in counts]
     report = {
