@@ -85,7 +85,7 @@ def run(context: Context) -> list[Row]:
         context.loaded.append("smollm2 on one torch thread, prompts made for the purpose")
         overheads = _overheads(service.url, 30 if context.quick else REQUESTS)
         service.reset()
-        _long_prompts(service.url, 2 if context.quick else 6)
+        _long_prompts(service.url, 1 if context.quick else 4)
         service.look()
         by_prompts = service.longest_ms
         service.reset()
@@ -170,10 +170,10 @@ def _overheads(url: str, requests: int) -> list[float]:
 
 
 def _long_prompts(url: str, count: int) -> None:
-    """Prompts of some 7000 tokens, each a new conversation: tokenized, hashed, indexed."""
+    """Prompts of some 2500 tokens, each a new conversation: tokenized, hashed, indexed."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=600)
     for number in range(count):
-        told = " ".join(_WORDS[(i * (number + 3)) % len(_WORDS)] for i in range(3000))
+        told = " ".join(_WORDS[(i * (number + 3)) % len(_WORDS)] for i in range(1500))
         body = _chat(f"{number} {told}", max_tokens=2)
         connection.request(
             "POST", "/v1/chat/completions", body, {"Content-Type": "application/json"}
