@@ -69,7 +69,7 @@ def test_progress_says_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     warm_up(said.append)
     assert said[0] == "loading kernels: inserting, 1 of 6"
-    assert len(said) == 5
+    assert len(said) == 6
 
     monkeypatch.setattr(module, "_any_cold", lambda entries: True)
     monkeypatch.setattr(
