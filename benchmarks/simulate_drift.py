@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.simulate_drift``: requests are drawn as sessions that differ, requests that
 differ within them, and tokens on top; the detectors are those of the service, as configured and
-with one thing changed at a time. docs/decisions/0010 holds its figures.
+with one thing changed at a time. docs/decisions/0013 holds its figures.
 """
 
 from __future__ import annotations
