@@ -68,18 +68,17 @@ def run(context: Context) -> list[Row]:
 def _delays(context: Context) -> list[Row]:
     count = 40 if context.quick else 300
     rows = []
-    with folder() as path:
-        journal = f"journal:{path}"
-        for name, first, second in (
-            ("memory", "memory:delays", "memory:delays"),
-            ("journal", journal, f"{journal}#follow"),
-            ("journal, fsync always", f"{journal}?fsync=always", f"{journal}#follow"),
-        ):
-            context.say(f"finished here, drafted there: {name}")
-            found = np.array(delays(first, second, count)) * MILLI
-            title = f"finished on A, drafted on B: {name}"
-            rows.append(below(f"{title}, p99", _percentile(found, 99), None, "ms", limit=50))
-            rows.append(versus(f"{title}, median", float(np.median(found)), None, "ms"))
+    for name, first, second in (
+        ("memory", "memory:delays", "memory:delays"),
+        ("journal", "journal:{}", "journal:{}#follow"),
+        ("journal, fsync always", "journal:{}?fsync=always", "journal:{}#follow"),
+    ):
+        context.say(f"finished here, drafted there: {name}")
+        with folder() as path:  # a new one each: what is said must be new to the second replica
+            found = np.array(delays(first.format(path), second.format(path), count)) * MILLI
+        title = f"finished on A, drafted on B: {name}"
+        rows.append(below(f"{title}, p99", _percentile(found, 99), None, "ms", limit=50))
+        rows.append(versus(f"{title}, median", float(np.median(found)), None, "ms"))
     return rows
 
 
