@@ -169,7 +169,7 @@ class RedisClient:
             client = None
             try:
                 client = await self._greet()
-                done = await work(client)
+                done = await self._use(client, work)
                 self._worked()
                 return done
             except (TimeoutError, R.RedisError, OSError, LogError) as error:
@@ -180,6 +180,14 @@ class RedisClient:
                     raise problem from None
             await asyncio.sleep(random.uniform(0.0, _SHORTEST * 2**attempt))
         raise AssertionError("unreachable")
+
+    async def _use(self, client: Client, work: Callable[[Client], Awaitable[T]]) -> T:
+        """Do the work. A client that was dropped meanwhile may have connected once more for it."""
+        try:
+            return await work(client)
+        finally:
+            if client is not self._client:
+                await _close(client)
 
     def _worked(self) -> None:
         self._backoff.worked()

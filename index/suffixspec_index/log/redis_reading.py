@@ -82,6 +82,7 @@ class Reader:
         self.damaged: dict[NamespaceKey, int] = {}
         self._counts: dict[NamespaceKey, int] = {}
         self._waiting: dict[NamespaceKey, asyncio.Task[Any]] = {}
+        self._waiting_on: Client | None = None
         self._not_before = 0.0  # when the next waiting read may be
 
     async def read(
@@ -259,6 +260,10 @@ class Reader:
         if len(asks) > _MOST_WAITING:
             await asyncio.sleep(min(_POLL, most))
             return
+        if client is not self._waiting_on:  # the one before was dropped
+            for old in self._waiting.values():
+                old.cancel()
+            self._waiting, self._waiting_on = {}, client
         self._waiting = {k: t for k, t in self._waiting.items() if not t.done()}
         tasks = []
         for ask in asks:
