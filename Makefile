@@ -78,12 +78,12 @@ $(STAMPS)/base: pyproject.toml constraints.txt | $(BIN)/python
 $(STAMPS)/engine: $(STAMPS)/base
 	@echo "adding torch, transformers and the service ..."
 	@$(PIP) install $(TORCH)
-	@$(PIP) install -c constraints.txt -e '.[engine,service,otel]'
+	@$(PIP) install -c constraints.txt -e '.[engine,service,tune]'
 	@touch $@
 
 $(STAMPS)/dev: $(STAMPS)/engine
 	@echo "adding the development tools ..."
-	@$(PIP) install -c constraints.txt -e '.[engine,service,otel,dev]'
+	@$(PIP) install -c constraints.txt -e '.[engine,service,tune,otel,dev]'
 	@touch $@
 
 $(STAMPS)/peer: $(STAMPS)/base benchmarks/install_peer.sh

@@ -1,7 +1,7 @@
 """suffixspec's drafts inside vLLM, offline: python examples/vllm_plugin.py MODEL
 
 To be run with the Python that vLLM is installed in, and suffixspec beside it
-(``pip install suffixspec``; ``pip install 'suffixspec[redis]'`` to share through Redis). Every
+(``pip install suffixspec``; ``pip install 'suffixspec[sharing]'`` to share through Redis). Every
 prompt is asked twice: the second time its answer is known, and comes in a few steps.
 """
 

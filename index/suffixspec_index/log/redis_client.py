@@ -38,7 +38,7 @@ try:
 except ImportError:
     raise MissingDependencyError(
         "log: Redis needs the package 'redis', which is not installed; run: "
-        "pip install 'suffixspec[redis]'"
+        "pip install 'suffixspec[sharing]'"
     ) from None
 
 from suffixspec_index.log.redis_faults import OLDEST, is_connection_lost, too_old, translate
