@@ -235,12 +235,11 @@ def test_depths_chosen_together_lose_no_token_and_are_logged_by_pass() -> None:
     from suffixspec_index.proposers import create_proposer
     from suffixspec_index.speculative_config import SpeculativeConfig
     from suffixspec_traces.cost import load_cost_model
+    from suffixspec_traces.model import TokenSession, Turn
 
-    sessions = [
-        TokenSession(str(i), (Turn(np.arange(9, dtype=np.int32), np.tile(np.arange(7 + i % 2), 6)
-                                   .astype(np.int32)),))
-        for i in range(10)
-    ]  # fmt: skip
+    prompt = np.arange(9, dtype=np.int32)
+    outputs = [np.tile(np.arange(7 + i % 2, dtype=np.int32), 6) for i in range(10)]
+    sessions = [TokenSession(str(i), (Turn(prompt, o),)) for i, o in enumerate(outputs)]
     plan = ReplayPlan.build(sessions, concurrency=4)
     rule = DepthController(load_cost_model("h100-sxm-8b-bf16"), DepthSettings(load=4))
     result = replay(plan, create_proposer(SpeculativeConfig()), depth=rule)
