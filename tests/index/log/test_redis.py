@@ -414,4 +414,4 @@ def test_without_the_package_the_message_says_what_to_install() -> None:
         "except MissingDependencyError as error: print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pip install 'suffixspec[redis]'" in done.stdout
+    assert "pip install 'suffixspec[sharing]'" in done.stdout
