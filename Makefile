@@ -24,7 +24,7 @@ SERVE_ARGS ?=
 GENERATE_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve replay generate record test lint bench clean distclean
+.PHONY: help venv serve replay generate record test lint proto pictures bench clean distclean
 
 help: ## List the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 12
@@ -52,6 +52,12 @@ lint: $(STAMPS)/dev ## Style, types and the direction of imports
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+proto: $(STAMPS)/dev ## Generate the gRPC code from its .proto files
+	@$(BIN)/python -m suffixspec_service.rpc.generate
+
+pictures: $(STAMPS)/dev ## Draw the dashboard's pictures again, with the real service
+	@$(BIN)/python docs/img/make_dashboard.py
 
 bench: $(STAMPS)/base $(STAMPS)/peer ## Measure against the peer; prints the table of figures
 	@$(BIN)/python -m benchmarks $(BENCH_ARGS)
