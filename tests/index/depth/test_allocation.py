@@ -90,7 +90,7 @@ def test_free_steps_take_everything_and_dear_ones_nothing() -> None:
     batch = batch_of([0.9, 0.5, 0.01], [0.3])
     ones = np.ones(2)
     assert len(allocate(batch, ones, np.full(8, 4.0), 1.0).token_ids) == 4
-    assert len(allocate(batch, ones, np.arange(8) * 2.0, 1.0).token_ids) == 0
+    assert len(allocate(batch, ones, np.linspace(0.0, 14.0, 8), 1.0).token_ids) == 0
 
 
 def test_a_step_that_jumps_is_crossed_where_what_lies_behind_pays() -> None:
@@ -102,8 +102,8 @@ def test_a_step_that_jumps_is_crossed_where_what_lies_behind_pays() -> None:
 
 def test_requests_are_weighed_against_each_other() -> None:
     batch = batch_of([0.6, 0.6], [0.6, 0.6])
-    curve = np.arange(6) * 0.7
-    assert np.diff(allocate(batch, np.array([1.0, 2.0]), curve, 1.0).offsets).tolist() == [0, 2]
+    curve = np.linspace(0.0, 3.5, 6)
+    assert allocate(batch, np.array([1.0, 2.0]), curve, 1.0).offsets.tolist() == [0, 0, 2]
 
 
 def test_a_row_may_stand_for_several_requests() -> None:

@@ -132,7 +132,7 @@ def test_what_cannot_be_measured_is_said() -> None:
         measure_endpoint(options(url))
     for changes in ({"url": "ftp://x"}, {"concurrencies": (2, 4)}, {"tokens": 2}):
         with pytest.raises(ConfigError):
-            options(**({"url": "http://x"} | changes))  # type: ignore[arg-type]
+            options(**({"url": "http://x"} | changes))
     stop = threading.Event()
     stop.set()
     assert measure_endpoint(options("http://127.0.0.1:9/v1"), stop=stop) is None
