@@ -52,6 +52,13 @@ class DraftSettings:
         values[D.S_DYNAMIC] = 1
 
 
+def forbidden_mask(forbidden: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """One byte per token id up to the largest forbidden one."""
+    mask = np.zeros(int(forbidden[-1]) + 1 if len(forbidden) else 0, np.uint8)
+    mask[forbidden] = 1
+    return mask
+
+
 def _cost_curve(costs: ArrayLike) -> NDArray[np.float64]:
     """Step costs for every draft size, ``(MAX_NODES + 1,)``."""
     given = np.asarray(costs, np.float64)

@@ -7,57 +7,30 @@ GIL, so other namespaces and the caller's other threads go on meanwhile.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from suffixspec_index.acceptance import AcceptanceModel
+from suffixspec_index.budget import Budget
 from suffixspec_index.draft import Draft, DraftBatch
-from suffixspec_index.draft_settings import DraftSettings
-from suffixspec_index.errors import InputError, IntegrityError, UnknownRequestError
+from suffixspec_index.draft_settings import DraftSettings, forbidden_mask
+from suffixspec_index.errors import InputError
 from suffixspec_index.forest import Forest
 from suffixspec_index.global_tree import GlobalTree
 from suffixspec_index.index_config import IndexConfig
-from suffixspec_index.kernels import draft as D
+from suffixspec_index.integrity import check_index
 from suffixspec_index.kernels import layout as L
 from suffixspec_index.kernels import step as S
-from suffixspec_index.kernels.cursor import CURSOR
+from suffixspec_index.live_requests import LiveRequest, LiveRequests
 from suffixspec_index.locks import ReadWriteLock
-from suffixspec_index.sessions import SessionMemory, common_prefix
+from suffixspec_index.sessions import Sessions, common_prefix
+from suffixspec_index.statistics import IndexStatistics
 from suffixspec_index.tokens import as_forbidden_array, as_token_array, as_vocab_size
-from suffixspec_index.tree import SuffixTree, check_row
+from suffixspec_index.tree import SuffixTree
 
-_UNBOUNDED = 1 << 30
-
-
-@dataclass(slots=True)
-class _Request:
-    """What Python keeps of a live request; the rest is a row of the request table."""
-
-    row: int
-    session: SessionMemory
-    start: int  # text position of its output
-    shared: int  # text position up to which the output is in the global tree
-    sequence: int | None = None  # the open sequence it is shared as
-
-
-@dataclass(frozen=True, slots=True)
-class IndexStatistics:
-    """Sizes of a namespace's index. Tokens are those of the global tree."""
-
-    sequences: int
-    tokens: int
-    sessions: int
-    requests: int
-    nodes: int
-    bytes: int
-    global_bytes: int
-    session_bytes: int
-    evicted_sequences: int
-    evicted_sessions: int
+__all__ = ["IndexStatistics", "SuffixIndex"]
 
 
 class SuffixIndex:
@@ -93,15 +66,17 @@ class SuffixIndex:
             forest=self._forest,
         )
         self.spoken = GlobalTree(self.world)
-        self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()  # least recent first
-        self._requests: dict[int, _Request] = {}
-        self._table = np.zeros((8, D.REQUEST), np.int32)
-        self._free = list(range(7, -1, -1))
-        self._next_handle = 1
-        self._rebuilding = 0  # threads that build the global tree anew beside it
-        self._evicted_sequences = 0
-        self._evicted_sessions = 0
-        self._blocked = _mask(as_forbidden_array(forbidden, field="forbidden"))
+        self._sessions = Sessions(self._forest, self.config.session_depth)
+        self._requests = LiveRequests(self._forest, self.spoken)
+        self._budget = Budget(
+            self.config,
+            forest=self._forest,
+            world=self.world,
+            sessions=self._sessions,
+            requests=self._requests,
+            model=self.model,
+        )
+        self._blocked = forbidden_mask(as_forbidden_array(forbidden, field="forbidden"))
         self._settings = DraftSettings(self.config)
         self._context = np.zeros(S.CONTEXT, np.int64)
         self._update_context()
@@ -120,28 +95,18 @@ class SuffixIndex:
         """
         tokens = as_token_array(prompt, self.vocab_size, field="prompt")
         with self._lock.writing():
-            session = self._session_for(session_id)
+            session = self._sessions.for_request(session_id)
             known = session.set_prompt(tokens)
             if self.config.index_prompts and self.config.max_cached_requests:
-                if session.id is None:  # a branch: the session itself has brought most of it
-                    known = common_prefix(self._sessions[session_id].context(), tokens)
+                origin = self._sessions.get(session_id)
+                if session.id is None and origin is not None:  # a branch: that has brought most
+                    known = common_prefix(origin.context(), tokens)
                 fresh = tokens[known:]
                 if len(fresh) > 1:
                     self.spoken.insert(fresh)
-            row = self._free_row()
-            start = int(self._forest.table[session.row, L.H_N_TEXT])
-            request = self._table[row]
-            request[: D.R_TOKENS] = 0
-            request[D.R_SESSION] = session.row
-            request[D.R_LEFT] = _UNBOUNDED if max_tokens is None else min(max_tokens, _UNBOUNDED)
-            request[D.R_START] = start
+            handle = self._requests.open(session, max_tokens)
             self._update_context()
-            self._warm(row, session)
-            session.request = row
-            handle = self._next_handle
-            self._next_handle += 1
-            self._requests[handle] = _Request(row, session, start, start)
-            self._enforce_budget()
+            self._budget.enforce()
             return handle
 
     def advance_batch(
@@ -154,7 +119,7 @@ class SuffixIndex:
             changed then.
         """
         with self._lock.writing():
-            requests = self._lookup(handles)
+            requests = self._requests.lookup(handles)
             if len(set(handles)) < len(requests):  # room is reckoned row by row
                 raise InputError(
                     f"requests: {list(handles)} names one twice; join its tokens in one row"
@@ -168,7 +133,9 @@ class SuffixIndex:
             UnknownRequestError: no such request.
         """
         with self._lock.writing():
-            self._advance(self._lookup((handle,)), token_ids, np.array((0, len(token_ids))))
+            self._advance(
+                self._requests.lookup((handle,)), token_ids, np.array((0, len(token_ids)))
+            )
 
     def propose(
         self, handle: int, limit: int | None = None, *, min_prob: float | None = None
@@ -189,7 +156,7 @@ class SuffixIndex:
         probs = np.empty(most, np.float32)
         sources = np.empty(most, np.uint8)
         with self._lock.reading():
-            (request,) = self._lookup((handle,))
+            (request,) = self._requests.lookup((handle,))
             n, match = S.propose_one(
                 self._context, request.row, most, _floor(min_prob), tokens, parents, probs, sources
             )
@@ -223,7 +190,7 @@ class SuffixIndex:
         offsets = np.empty(n + 1, np.int64)
         matches = np.empty(n, np.int32)
         with self._lock.reading():
-            rows = np.array([r.row for r in self._lookup(handles)], np.int64)
+            rows = np.array([r.row for r in self._requests.lookup(handles)], np.int64)
             S.propose_batch(
                 self._context,
                 rows,
@@ -249,28 +216,20 @@ class SuffixIndex:
             UnknownRequestError: no such request.
         """
         with self._lock.writing():
-            (request,) = self._lookup([handle])
+            (request,) = self._requests.lookup([handle])
             session = request.session
             if self.config.max_cached_requests:
-                self._remember(request, keep=keep)
-            del self._requests[handle]  # last, so that it is still there if the text is full
-            self._free.append(request.row)
-            session.request = -1
+                self._requests.remember(request, keep=keep)
+            self._requests.close(handle)  # last, so that it is still there if the text is full
             session.unwanted = not keep
             if session.id is None:
                 session.drop()
-            self._enforce_budget()
+            self._budget.enforce()
 
     def end_session(self, session_id: str) -> None:
         """Forget a session's own memory. Live requests of it go on with a private one."""
         with self._lock.writing():
-            session = self._sessions.pop(session_id, None)
-            if session is None:
-                return
-            if session.request >= 0:
-                session.id = None  # dropped when its request ends
-            else:
-                session.drop()
+            self._sessions.end(session_id)
 
     # --- the namespace ---------------------------------------------------------------------------
 
@@ -285,7 +244,7 @@ class SuffixIndex:
             if self.config.max_cached_requests:
                 self.spoken.insert(tokens)
                 self._update_context()
-                self._enforce_budget()
+                self._budget.enforce()
 
     def set_step_costs(self, costs: ArrayLike | None) -> None:
         """Let the size of drafts follow from what verifying them costs (*dynamic* drafts).
@@ -318,7 +277,12 @@ class SuffixIndex:
         if before is not None:
             before = round(before, 6)  # as logs keep it
         with self._lock.writing():
-            self._forget(before)
+            if before is None:
+                self._forget_all()
+            else:
+                self._requests.leave(before)
+                self.spoken.forget(before)
+                self._requests.restart_cursors()
             if self.spoken.listener is not None:
                 self.spoken.listener.purge(before)
 
@@ -335,14 +299,14 @@ class SuffixIndex:
                 bytes=self.nbytes,
                 global_bytes=tree.bytes,
                 session_bytes=self._forest.nbytes_total - tree.bytes,
-                evicted_sequences=self._evicted_sequences,
-                evicted_sessions=self._evicted_sessions,
+                evicted_sequences=self._budget.evicted_sequences,
+                evicted_sessions=self._budget.evicted_sessions,
             )
 
     @property
     def nbytes(self) -> int:
         """Allocated bytes: trees, request table, learned tables."""
-        return int(self._forest.nbytes_total + self._table.nbytes + self.model.nbytes)
+        return self._budget.nbytes
 
     def context(self, handle: int) -> NDArray[np.int32]:
         """The context of a request, ``(n,)`` int32, a copy.
@@ -351,7 +315,7 @@ class SuffixIndex:
             UnknownRequestError: no such request.
         """
         with self._lock.reading():
-            (request,) = self._lookup([handle])
+            (request,) = self._requests.lookup([handle])
             return request.session.context().copy()
 
     def session_context(self, session_id: str) -> NDArray[np.int32] | None:
@@ -365,12 +329,7 @@ class SuffixIndex:
         """Whether a step of so many requests could take milliseconds: somebody writes just now, or
         the budget is so nearly used up that the oldest might have to be forgotten. For callers
         that must not wait, such as an event loop. O(1), without a lock, so only a good guess."""
-        most = self.config.max_cached_requests
-        return (
-            self._lock.busy
-            or self.nbytes > self.config.max_bytes - self.config.max_bytes // 8
-            or bool(most and len(self.world) + requests > most)
-        )
+        return self._lock.busy or self._budget.is_near(requests)
 
     def check_integrity(self) -> None:
         """Verify every tree, every session and the request table.
@@ -379,29 +338,13 @@ class SuffixIndex:
             IntegrityError: names the first fault found.
         """
         with self._lock.writing():
-            self.world.check_integrity()
-            sessions = {id(s): s for s in self._sessions.values()}
-            sessions |= {id(r.session): r.session for r in self._requests.values()}
-            for session in sessions.values():
-                check_row(self._forest, session.row)
-            rows = {s.row for s in sessions.values()} | {self.world.row}
-            alive = {i for i, arrays in enumerate(self._forest.arrays) if arrays is not None}
-            if rows != alive:
-                raise IntegrityError(f"index: trees {sorted(alive ^ rows)} belong to nobody")
-            used = [r.row for r in self._requests.values()]
-            if sorted(used + self._free) != list(range(len(self._table))):
-                raise IntegrityError("index: request rows are lost or used twice")
-            counted = sum(a.nbytes for a in self._forest.arrays if a is not None)
-            if counted != self._forest.nbytes_total:
-                raise IntegrityError("index: the byte count is wrong")
-            if not np.isfinite(self.model.weights).all():
-                raise IntegrityError("index: a learned weight is not finite")
+            check_index(self)
 
     # --- inside; the write lock is held ----------------------------------------------------------
 
     def _advance(
         self,
-        requests: Sequence[_Request],
+        requests: Sequence[LiveRequest],
         token_ids: NDArray[np.int32],
         offsets: NDArray[np.int64],
     ) -> None:
@@ -421,148 +364,26 @@ class SuffixIndex:
             for request in requests:
                 n = lengths[request.session.row]
                 if n - request.shared >= chunk + self.config.depth:
-                    self._share(request, int(n))
+                    self._requests.share(request, int(n))
                     grown = True
         if grown:
-            self._enforce_budget()
+            self._budget.enforce()
 
-    def _forget(self, before: float | None) -> None:
+    def _forget_all(self) -> None:
         """As :meth:`purge`, telling nobody but those who wait for a live sequence's next piece."""
-        self._leave_live(before)
-        self.spoken.forget(before)
-        if before is None:
-            for name in [n for n, s in self._sessions.items() if s.request < 0]:
-                self._sessions.pop(name).drop()
-            self.model.reset()
-        self._after_rebuild()
-
-    def _leave_live(self, before: float | None) -> None:
-        """What running requests shared is about to be forgotten: the rest goes by itself."""
-        gone = set(self.world) if before is None else set(self.spoken.older(before))
-        for request in self._requests.values():
-            if request.sequence in gone:
-                self.spoken.leave(request.sequence)
-                request.sequence = None
-
-    def _is_too_large(self) -> bool:
-        """Whether the global tree should give something back."""
-        return self.nbytes > self.config.max_bytes or len(self.world) > (
-            self.config.max_cached_requests
-        )
-
-    def _lookup(self, handles: Sequence[int]) -> list[_Request]:
-        try:
-            return [self._requests[handle] for handle in handles]
-        except (KeyError, TypeError):
-            known = list(self._requests)  # compared, not hashed: a handle may be anything
-            unknown = [h for h in handles if h not in known]
-            raise UnknownRequestError(
-                f"request: no request has the handle {unknown[0]!r}; it never existed or is "
-                "finished"
-            ) from None
-
-    def _session_for(self, session_id: str) -> SessionMemory:
-        """The session's memory, or a private one where it is in use."""
-        session = self._sessions.get(session_id)
-        if session is not None and session.request >= 0:
-            return SessionMemory(None, self._forest, self.config.session_depth)
-        if session is None:
-            session = SessionMemory(session_id, self._forest, self.config.session_depth)
-            self._sessions[session_id] = session
-        self._sessions.move_to_end(session_id)
-        return session
-
-    def _free_row(self) -> int:
-        if not self._free:
-            n = len(self._table)
-            self._table = np.vstack([self._table, np.zeros_like(self._table)])
-            self._free = list(range(2 * n - 1, n - 1, -1))
-        return self._free.pop()
-
-    def _warm(self, row: int, session: SessionMemory) -> None:
-        """Set both cursors of a request from the end of its context."""
-        table = self._forest.table
-        own, other = self._table[row, D.R_OWN :], self._table[row, D.R_WORLD :]
-        S.warm_cursor(table, session.row, own[:CURSOR], session.tail(session.depth - 1))
-        self._warm_world(other[:CURSOR], session)
-
-    def _warm_world(self, cursor: NDArray[np.int32], session: SessionMemory) -> None:
-        tail = session.tail(self.config.depth - 1)
-        S.warm_cursor(self._forest.table, self.world.row, cursor, tail)
-
-    def _share(self, request: _Request, n: int) -> None:
-        """Put the output so far of a running request into the global tree."""
-        tokens = self._output(request, request.shared, n)
-        request.sequence = self.spoken.share(request.sequence, tokens)
-        request.shared = n
-
-    def _remember(self, request: _Request, *, keep: bool) -> None:
-        """Put a finished output into the global tree, or take back what was shared of it."""
-        n = int(self._forest.table[request.session.row, L.H_N_TEXT])
-        rest = self._output(request, request.shared, n)
-        if request.sequence is None:
-            if keep and len(rest):
-                self.spoken.insert(rest)
-        elif keep:
-            self.spoken.close(request.sequence, rest)
-        else:
-            self.spoken.discard(request.sequence)
-            self._after_rebuild()
-
-    def _output(self, request: _Request, first: int, last: int) -> NDArray[np.int32]:
-        arrays = self._forest.arrays[request.session.row]
-        assert arrays is not None
-        return arrays.text[first:last]
-
-    def _enforce_budget(self) -> None:
-        """Forget the oldest until the namespace fits its bytes and its number of sequences."""
-        if self._rebuilding:
-            return  # whoever does that sees to it
-        most = self.config.max_cached_requests
-        if most and len(self.world) > most:
-            self._evict_oldest(len(self.world) - most + most // 10)
-        while self.nbytes > self.config.max_bytes:
-            world_bytes = self._forest.nbytes(self.world.row)
-            idle = next((s for s in self._sessions.values() if s.request < 0), None)
-            own_bytes = self._forest.nbytes_total - world_bytes
-            if idle is not None and own_bytes >= world_bytes:
-                self._evict_session(idle)
-            elif self._evict_oldest(max(len(self.world) // 4, 1)):
-                continue
-            elif idle is not None:
-                self._evict_session(idle)
-            else:
-                break  # what is left is in use
-
-    def _evict_session(self, session: SessionMemory) -> None:
-        """Forget an idle session."""
-        assert session.id is not None
-        self._sessions.pop(session.id).drop()
-        self._evicted_sessions += 1
-
-    def _evict_oldest(self, n: int) -> int:
-        """Evict the ``n`` oldest sequences that are closed; returns how many there were."""
-        closed = [s.id for s in self.world.sequences.values() if not s.is_open]
-        if not closed:
-            return 0
-        evicted = self.world.evict(closed[:n])
-        self._evicted_sequences += evicted
-        self._after_rebuild()
-        return evicted
-
-    def _after_rebuild(self) -> None:
-        """The global tree is another one: cursors into it start anew."""
-        for request in self._requests.values():
-            cursor = self._table[request.row, D.R_WORLD : D.R_WORLD + CURSOR]
-            self._warm_world(cursor, request.session)
+        self._requests.leave(None)
+        self.spoken.forget(None)
+        self._sessions.end_idle()
+        self.model.reset()
+        self._requests.restart_cursors()
 
     def _update_context(self) -> None:
         """Tell the kernels where everything is. Called after anything may have moved."""
         context = self._context
         context[S.X_TABLE] = self._forest.table.ctypes.data
         context[S.X_TREES] = len(self._forest.table)
-        context[S.X_REQUESTS] = self._table.ctypes.data
-        context[S.X_ROWS] = len(self._table)
+        context[S.X_REQUESTS] = self._requests.table.ctypes.data
+        context[S.X_ROWS] = len(self._requests.table)
         context[S.X_CELLS] = self.model.cells.ctypes.data
         context[S.X_ODDS] = self.model.odds.ctypes.data
         context[S.X_WEIGHTS] = self.model.weights.ctypes.data
@@ -574,10 +395,3 @@ class SuffixIndex:
 def _floor(min_prob: float | None) -> float:
     """What the kernels take: a negative number stands for "as the settings say"."""
     return -1.0 if min_prob is None else float(min_prob)
-
-
-def _mask(forbidden: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """One byte per token id up to the largest forbidden one."""
-    mask = np.zeros(int(forbidden[-1]) + 1 if len(forbidden) else 0, np.uint8)
-    mask[forbidden] = 1
-    return mask

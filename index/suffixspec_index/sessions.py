@@ -1,7 +1,9 @@
-"""A session's own memory: its context as text in a tree of its own, extended turn by turn."""
+"""Sessions' own memories: each its context as text in a tree of its own, extended turn by turn."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,7 +31,6 @@ class SessionMemory:
     row: int = -1
     pieces: list[tuple[int, int]] = field(default_factory=list)
     request: int = -1  # row of its live request
-    used: int = 0  # when it was last used, in the index's own count
     unwanted: bool = False  # the end of the context must not be remembered unless a prompt has it
 
     def context(self) -> NDArray[np.int32]:
@@ -133,6 +134,62 @@ class SessionMemory:
             self.forest.drop(self.row)
             self.row = -1
             self.pieces = []
+
+
+class Sessions:
+    """The memories of an index's sessions by id, the least recently used first. The index's write
+    lock is held in every call but :meth:`get` and the sizes.
+
+    Args:
+        forest: where their trees are.
+        depth: window length of these.
+    """
+
+    def __init__(self, forest: Forest, depth: int) -> None:
+        self._forest = forest
+        self._depth = depth
+        self._by_id: OrderedDict[str, SessionMemory] = OrderedDict()
+
+    def get(self, session_id: str) -> SessionMemory | None:
+        """The memory of a session that is known."""
+        return self._by_id.get(session_id)
+
+    def for_request(self, session_id: str) -> SessionMemory:
+        """The session's memory, made where it is new; a private one where it is in use."""
+        session = self._by_id.get(session_id)
+        if session is not None and session.request >= 0:
+            return SessionMemory(None, self._forest, self._depth)
+        if session is None:
+            session = SessionMemory(session_id, self._forest, self._depth)
+            self._by_id[session_id] = session
+        self._by_id.move_to_end(session_id)
+        return session
+
+    def end(self, session_id: str) -> None:
+        """Forget a session; while a request uses its memory, that is dropped with the request."""
+        session = self._by_id.pop(session_id, None)
+        if session is None:
+            return
+        if session.request >= 0:
+            session.id = None
+        else:
+            session.drop()
+
+    def oldest_idle(self) -> str | None:
+        """The least recently used session without a request. O(sessions in use)."""
+        return next((name for name, s in self._by_id.items() if s.request < 0), None)
+
+    def end_idle(self) -> None:
+        """Forget all that have no request."""
+        for name in [name for name, s in self._by_id.items() if s.request < 0]:
+            self._by_id.pop(name).drop()
+
+    def values(self) -> Iterable[SessionMemory]:
+        """All of them."""
+        return self._by_id.values()
+
+    def __len__(self) -> int:
+        return len(self._by_id)
 
 
 def common_prefix(a: NDArray[np.int32], b: NDArray[np.int32]) -> int:

@@ -145,9 +145,9 @@ def _fill(index: SuffixIndex, content: SnapshotContent) -> None:
             since += len(tokens)
             if since > _BATCH:
                 since = 0
-                index._enforce_budget()
+                index._budget.enforce()
         index._update_context()
-        index._enforce_budget()
+        index._budget.enforce()
 
 
 def _model_of(path: Path, content: SnapshotContent) -> AcceptanceModel:

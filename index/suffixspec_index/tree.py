@@ -23,28 +23,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from suffixspec_index.draft import Draft, Source
-from suffixspec_index.errors import ConfigError, InputError, IntegrityError
+from suffixspec_index.errors import ConfigError, InputError
 from suffixspec_index.forest import Forest
-from suffixspec_index.kernels import check, lookup
+from suffixspec_index.integrity import check_tree
 from suffixspec_index.kernels import layout as L
+from suffixspec_index.kernels import lookup
 from suffixspec_index.kernels.cursor import K_DEPTH
+from suffixspec_index.statistics import TreeStatistics
 from suffixspec_index.tokens import as_token_array, as_vocab_size
+from suffixspec_index.tree_copy import TreeCopy
+
+__all__ = ["MAX_DEPTH", "Sequence", "SuffixTree", "TreeStatistics"]
 
 MAX_DEPTH = 4096
 _UNBOUNDED = 1e9  # stands for an infinite factor where kernels need a number
-_FAULTS = {
-    check.BAD_FILL: "more rows in use than allocated",
-    check.BAD_CHILD: "a child id points nowhere or is not deeper than its parent",
-    check.BAD_PARENT: "a child names another parent",
-    check.BAD_EDGE: "an edge does not start with its token",
-    check.BAD_TEXT: "a child's text does not continue its parent's",
-    check.BAD_COUNT: "a count is not the sum of the children's",
-    check.BAD_ORDER: "children are not ordered by count",
-    check.BAD_LINK: "a suffix link leads to another string",
-    check.BAD_KIDS: "the number of children is wrong",
-    check.BAD_REACH: "a leaf is reached twice or not at all",
-    check.BAD_HASH: "the hash holds a foreign key",
-}
 
 
 @dataclass(slots=True)
@@ -61,25 +53,6 @@ class Sequence:
     def is_open(self) -> bool:
         """Whether it may still be extended."""
         return self.waiting is not None
-
-
-@dataclass(frozen=True, slots=True)
-class TreeStatistics:
-    """Sizes of a tree. ``bytes`` is what its arrays allocate, ``bytes_per_token`` their quotient
-    by the tokens of its sequences."""
-
-    sequences: int
-    tokens: int
-    windows: int
-    nodes: int
-    leaves: int
-    bytes: int
-    depth: int
-
-    @property
-    def bytes_per_token(self) -> float:
-        """Allocated bytes per indexed token; 0 for an empty tree."""
-        return self.bytes / self.tokens if self.tokens else 0.0
 
 
 class SuffixTree:
@@ -214,20 +187,8 @@ class SuffixTree:
     def rebuild(self, keep: Callable[[Sequence], bool]) -> None:
         """Build the tree anew, in arrays of the right size, from the sequences to keep."""
         kept = [sequence for sequence in self.sequences.values() if keep(sequence)]
-        fresh = Forest()
-        row = fresh.add(self.depth, sum(s.tokens for s in kept) + 256)
-        text = self._text()
-        blocks: list[list[tuple[int, int]]] = []
-        careful = any(s.is_open for s in kept)
-        for sequence in kept:
-            moved = []
-            for number, (at, length) in enumerate(sequence.blocks):
-                end = not sequence.is_open and number == len(sequence.blocks) - 1
-                piece = text[at : at + length]
-                moved.append((fresh.insert_block(row, piece, end=end, careful=careful), length))
-            blocks.append(moved)
-        fresh.trim(row)
-        self.replace(fresh, row, kept, blocks)
+        copy = TreeCopy(self, sum(s.tokens for s in kept))
+        copy.install(kept, trim=True)
 
     def replace(
         self,
@@ -361,18 +322,7 @@ class SuffixTree:
         Raises:
             IntegrityError: names the first fault found.
         """
-        check_row(self.forest, self.row)
-        windows = 0
-        for sequence in self.sequences.values():
-            for number, (_, length) in enumerate(sequence.blocks):
-                last = number == len(sequence.blocks) - 1 and not sequence.is_open
-                windows += length if last else max(length - self.depth + 1, 0)
-            if len(self.sequence_tokens(sequence.id)) != sequence.tokens:
-                raise IntegrityError(f"tree: sequence {sequence.id} lost or gained tokens")
-        if windows != int(self.forest.table[self.row, L.H_WINDOWS]):
-            raise IntegrityError(f"tree: {windows} windows expected in the sequences' text")
-        if self._open != sum(s.is_open for s in self.sequences.values()):
-            raise IntegrityError("tree: the number of open sequences is wrong")
+        check_tree(self)
 
     # --- inside ----------------------------------------------------------------------------------
 
@@ -424,14 +374,3 @@ class SuffixTree:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.sequences)
-
-
-def check_row(forest: Forest, row: int) -> None:
-    """Verify the invariants of one tree of a forest.
-
-    Raises:
-        IntegrityError: names the first fault found.
-    """
-    code, place = check.check_tree(forest.table, row)
-    if code != check.OK:
-        raise IntegrityError(f"tree {row}, at {place}: {_FAULTS[code]}")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from suffixspec_index import rebuilding
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
 from suffixspec_index.rebuilding import rebuild_aside
+from suffixspec_index.tree_copy import TreeCopy
 
 
 def held(index: SuffixIndex) -> Counter[tuple[int, ...]]:
@@ -44,11 +44,11 @@ def test_equals_a_rebuild_under_the_lock(seed: int, monkeypatch: pytest.MonkeyPa
     expected = held(index)
     for sequence in dropped:
         expected[tuple(index.world.sequence_tokens(sequence).tolist())] -= 1
-    add = rebuilding._Copy.add
+    add = TreeCopy.add
     before = {"told": False}
 
-    def meanwhile(copy: Any, sequence: Any, text: Any, **options: Any) -> None:
-        add(copy, sequence, text, **options)
+    def meanwhile(copy: Any, *sequence: Any, **options: Any) -> None:
+        add(copy, *sequence, **options)
         if not before["told"]:
             before["told"] = True
             told = held(index)
@@ -58,7 +58,7 @@ def test_equals_a_rebuild_under_the_lock(seed: int, monkeypatch: pytest.MonkeyPa
             expected.update(held(index) - told)
             expected.subtract(told - held(index))
 
-    monkeypatch.setattr(rebuilding._Copy, "add", meanwhile)
+    monkeypatch.setattr(TreeCopy, "add", meanwhile)
     assert rebuild_aside(index, lambda s: s.id not in dropped, room=5_000) == len(dropped)
     monkeypatch.undo()
     assert held(index) == +expected

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from suffixspec_index.forest import Forest
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
+from suffixspec_index.integrity import check_row
 from suffixspec_index.kernels import draft as D  # noqa: N812 - as in the kernels
 from suffixspec_index.kernels import layout as L  # noqa: N812
 from suffixspec_index.kernels.cursor import K_DEPTH
 from suffixspec_index.sessions import SessionMemory, common_prefix
-from suffixspec_index.tree import check_row
 from tests.index.oracle import Counts, NaiveCursor
 
 
@@ -142,11 +142,11 @@ def test_cursor_knows_the_longest_match_in_spite_of_bursts(seed: int) -> None:
         index.finish(index.begin("s", [rng.randrange(alphabet) for _ in range(20)]))
     context = [rng.randrange(alphabet) for _ in range(rng.randrange(1, 30))]
     handle = index.begin("s", context)
-    request = index._requests[handle]
+    (request,) = index._requests.lookup([handle])
     expected = NaiveCursor(lambda: windows_of(request.session), depth)
     expected.context = list(context)
     expected.match = Counts(windows_of(request.session)).longest(context, depth - 1)
-    assert index._table[request.row, D.R_OWN + K_DEPTH] == expected.match
+    assert index._requests.table[request.row, D.R_OWN + K_DEPTH] == expected.match
     for _ in range(60):
         gained = [rng.randrange(alphabet) for _ in range(rng.randrange(4))]
         if rng.random() < 0.5:
@@ -156,7 +156,7 @@ def test_cursor_knows_the_longest_match_in_spite_of_bursts(seed: int) -> None:
             index.advance_batch([handle], as_tokens([token]), np.array([0, 1]))
             context.append(token)
             match = expected.advance(token)
-            assert index._table[request.row, D.R_OWN + K_DEPTH] == match
+            assert index._requests.table[request.row, D.R_OWN + K_DEPTH] == match
         index.propose(handle).check_integrity()
     assert index.context(handle).tolist() == context
     index.check_integrity()

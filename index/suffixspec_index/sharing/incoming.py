@@ -217,7 +217,7 @@ class Incoming:
         if before == FOREVER:
             self._live.clear()
             with self.index._lock.writing():
-                self.index._forget(None)
+                self.index._forget_all()
                 self._note_wiped(before)
                 self.index._update_context()
         elif self._holds_older(before):
@@ -236,7 +236,7 @@ class Incoming:
             return bool(self.index.spoken.older(before))
 
     def _leave_and_note(self, before: float) -> None:
-        self.index._leave_live(before)
+        self.index._requests.leave(before)
         self._note_wiped(before)
 
     def _note_wiped(self, before: float) -> None:
@@ -249,9 +249,9 @@ class Incoming:
     def _settle(self) -> None:
         """The write lock is held. Where the tree grew too large, others leave it to us."""
         self.index._update_context()
-        if not self._claimed and self.index._is_too_large():
+        if not self._claimed and self.index._budget.is_exceeded():
             self._claimed = True
-            self.index._rebuilding += 1
+            self.index._budget.rebuilding += 1
 
     def _fit(self) -> None:
         """Forget the oldest quarter, beside the lock, where the tree grew too large."""
@@ -266,9 +266,9 @@ class Incoming:
         finally:
             with self.index._lock.writing():
                 self._claimed = False
-                self.index._rebuilding -= 1
-                self.index._evicted_sequences += gone
-                self.index._enforce_budget()  # sessions' own memories, and what is left to do
+                self.index._budget.rebuilding -= 1
+                self.index._budget.evicted_sequences += gone
+                self.index._budget.enforce()  # sessions' own memories, and what is left to do
 
 
 def _slices(records: Iterator[Record]) -> Iterator[list[Record]]:
