@@ -99,9 +99,7 @@ def _draft_row(context, row, limit, floor, out):
 
 
 @kernel
-def propose_batch(
-    context, rows, limits, floor, offsets, tokens, parents, probs, sources, matches
-):
+def propose_batch(context, rows, limits, floor, offsets, tokens, parents, probs, sources, matches):
     """Draft for requests ``rows`` with at most ``limits`` nodes each, into ragged arrays; ``floor``
     as for :func:`draft`.
 
