@@ -29,6 +29,7 @@ from suffixspec_index.log.base import (
     SequenceLog,
     new_origin,
 )
+from suffixspec_index.log.seen import Seen
 from suffixspec_index.namespaces import NamespaceKey
 from suffixspec_index.tokens import as_token_array
 
@@ -104,17 +105,16 @@ def verify(log: SequenceLog, key: NamespaceKey, progress: Progress | None = None
     """Read a namespace to its end and look at everything in it. O(tokens)."""
     found = Verified()
     lengths: dict[tuple[int, int], int] = {}
-    seen: dict[int, int] = {}
+    seen: defaultdict[int, Seen] = defaultdict(Seen)
     for batch in log.records(key, START):
         found.damaged += batch.damaged
         for record in batch.records:
             found.records += 1
             found.tokens += len(record.tokens)
-            if record.number <= seen.get(record.origin, -1):
+            if seen[record.origin].add(record.number):
+                _count(found, lengths, record)
+            else:
                 found.duplicates += 1
-                continue
-            seen[record.origin] = record.number
-            _count(found, lengths, record)
         if progress is not None:
             progress(len(batch.records))
     found.unfinished = len(lengths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -59,13 +60,18 @@ class Follower:
 
     Args:
         log: what is read.
+        on_reset: called with a namespace whose log was found to start over, before what it holds
+            now is taken in.
 
     Attributes:
         error: why the last attempt to read failed; ``None``: it did not.
     """
 
-    def __init__(self, log: SequenceLog) -> None:
+    def __init__(
+        self, log: SequenceLog, on_reset: Callable[[NamespaceKey], None] = lambda key: None
+    ) -> None:
         self.log = log
+        self._on_reset = on_reset
         self.error: str | None = None
         self._lock = threading.Lock()
         self._following: dict[NamespaceKey, Following] = {}
@@ -141,7 +147,9 @@ class Follower:
 
     def _take(self, found: Following, batch: Batch) -> None:
         found.missed += batch.missed
-        found.resets += batch.reset
+        if batch.reset:
+            found.resets += 1
+            self._on_reset(batch.key)
         found.damaged += batch.damaged
         try:
             found.incoming.take(batch.records)

@@ -3,23 +3,31 @@
 Two indexes that have taken in the same log hold the same sequences (a multiset: their order in the
 tree may differ, and nothing that is drafted depends on it). The rules that make it so:
 
-* A record is known by ``(origin, number)``; an origin's numbers rise, so that one number per origin
-  tells what was seen. Own records are in the index already and are left out,
+* A record is known by ``(origin, number)``. An origin's numbers rise, but for records that it sends
+  again because the log lost them, so the numbers met are kept as runs. Own records are in the index
+  already and are left out,
 * except those that a purge wiped out here although they stand after its mark in the log: they were
   said before the mark arrived. They come back through the log like anybody else's.
+* Own records that come again after the mark of a purge they were said before were sent again while
+  the mark was on its way. They are not taken, and the purge is repeated, so that nobody who comes
+  later takes them.
 * A chunk that does not go on where its sequence ended (a part was dropped, trimmed or purged)
-  ends the sequence, and what follows of it is left out.
+  ends the sequence, and what follows of it is left out. It does not count as met: it may be sent
+  again with the pieces before it.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.log.base import FOREVER, Record, RecordKind
+from suffixspec_index.log.seen import Seen
 from suffixspec_index.rebuilding import rebuild_aside
 
 SLICE_TOKENS = 4096
@@ -51,27 +59,61 @@ class _Live:
     time: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Wipe:
+    """A purge that was followed here."""
+
+    number: int  # of the newest own record at that moment
+    before: float
+    time: float
+
+    def covers(self, record: Record) -> bool:
+        """Whether it removed an own record from the index."""
+        return record.number <= self.number and record.time < self.before
+
+
+class PurgeObserver(Protocol):
+    """Is told about purges that others began."""
+
+    def purged(self, number: int, before: float) -> None:
+        """A mark was followed: own records up to ``number`` and older than ``before`` are gone."""
+
+    def came_back(self, before: float) -> None:
+        """Records that a mark had removed stand in the log again: purge what is older."""
+
+
 class Incoming:
     """Takes records of one namespace into an index. One thread calls it.
 
     Args:
         index: where they go.
         origin: of this replica's own records.
+        observer: whom purges concern as well.
     """
 
-    def __init__(self, index: SuffixIndex, origin: int) -> None:
+    def __init__(
+        self, index: SuffixIndex, origin: int, observer: PurgeObserver | None = None
+    ) -> None:
         self.index = index
         self.origin = origin
+        self.observer = observer
         self.counts = Counts()
         self.last_number = -1
         """The newest own record; whoever publishes keeps it, under the index's write lock."""
-        self._wiped: list[tuple[int, float]] = []  # (newest own number, before) of purges applied
-        self._seen: dict[int, int] = {}  # newest number by origin
+        self._wiped: list[_Wipe] = []
+        self._seen: defaultdict[int, Seen] = defaultdict(Seen)  # by origin
+        self._came_back = 0.0  # a mark that reaches so far must be left once more
         self._live: dict[tuple[int, int], _Live] = {}
         self._claimed = False  # the tree is too large, and it is ours to do something about it
 
     def take(self, records: Sequence[Record]) -> None:
         """Apply records in order. The index's write lock is taken for a slice at a time."""
+        self._came_back = 0.0
+        self._apply(records)
+        if self._came_back and self.observer is not None:
+            self.observer.came_back(self._came_back)
+
+    def _apply(self, records: Sequence[Record]) -> None:
         for piece in _slices(self._wanted(records)):
             kind = piece[0].kind
             if kind is RecordKind.SEQUENCE:
@@ -106,10 +148,11 @@ class Incoming:
     def _wanted(self, records: Sequence[Record]) -> Iterator[Record]:
         size = self.index.vocab_size
         for record in records:
-            if record.number <= self._seen.get(record.origin, -1):
+            if not self._seen[record.origin].add(record.number):
                 self.counts.duplicates += 1
+                if record.origin == self.origin:
+                    self._look_for_purged(record)
                 continue
-            self._seen[record.origin] = record.number
             if record.origin == self.origin and not self._was_wiped(record):
                 self.counts.own += 1
             elif size is not None and len(record.tokens) and int(record.tokens.max()) >= size:
@@ -125,9 +168,14 @@ class Incoming:
         """
         if record.kind in (RecordKind.PURGE, RecordKind.DISCARD) or record.offset:
             return True
-        return any(
-            record.number <= number and record.time < before for number, before in self._wiped
-        )
+        return any(wipe.covers(record) for wipe in self._wiped)
+
+    def _look_for_purged(self, record: Record) -> None:
+        """An own record comes for the second time: was it purged in between?"""
+        if record.kind in (RecordKind.SEQUENCE, RecordKind.CHUNK):
+            for wipe in self._wiped:
+                if wipe.covers(record):
+                    self._came_back = max(self._came_back, min(wipe.before, wipe.time))
 
     # --- what they do ----------------------------------------------------------------------------
 
@@ -211,6 +259,7 @@ class Incoming:
             self.counts.own += 1
         else:
             self.counts.orphans += 1
+            self._seen[record.origin].remove(record.number)
 
     def _purge(self, record: Record) -> None:
         before = record.before
@@ -218,31 +267,33 @@ class Incoming:
             self._live.clear()
             with self.index._lock.writing():
                 self.index._forget_all()
-                self._note_wiped(before)
+                self._note_wiped(record)
                 self.index._update_context()
         elif self._holds_older(before):
             rebuild_aside(
                 self.index,
                 lambda sequence: sequence.time >= before,
-                lambda: self._leave_and_note(before),
+                lambda: self._leave_and_note(record),
             )
         else:
             with self.index._lock.writing():
-                self._note_wiped(before)
+                self._note_wiped(record)
         self.counts.purges += 1
+        if self.observer is not None and record.origin != self.origin:
+            self.observer.purged(self._wiped[-1].number, before)
 
     def _holds_older(self, before: float) -> bool:
         with self.index._lock.reading():
             return bool(self.index.spoken.older(before))
 
-    def _leave_and_note(self, before: float) -> None:
-        self.index._requests.leave(before)
-        self._note_wiped(before)
+    def _leave_and_note(self, mark: Record) -> None:
+        self.index._requests.leave(mark.before)
+        self._note_wiped(mark)
 
-    def _note_wiped(self, before: float) -> None:
+    def _note_wiped(self, mark: Record) -> None:
         """The write lock is held. A later purge that reaches as far covers the earlier ones."""
-        self._wiped = [known for known in self._wiped if known[1] > before]
-        self._wiped.append((self.last_number, before))
+        self._wiped = [known for known in self._wiped if known.before > mark.before]
+        self._wiped.append(_Wipe(self.last_number, mark.before, mark.time))
 
     # --- the budget ------------------------------------------------------------------------------
 

@@ -41,6 +41,10 @@ class SharingConfig:
         linger: seconds to wait for more sequences before a batch is sent: larger batches compress
             better, and reach others later.
         flush_seconds: how long closing waits for what is unsent.
+        resend_bytes: own newest sequences that are kept beside the index, as bytes of token ids, to
+            be sent again after the log lost them (a Redis restarted empty, say); 0: none.
+        resend_within: seconds within which sending again begins, at random, so that many replicas
+            do not send all at once.
         retention: seconds after which a sequence is forgotten everywhere, in the log and in all
             replicas; ``None``: only budgets bound it.
 
@@ -51,10 +55,18 @@ class SharingConfig:
     spool_bytes: int = 64 << 20
     linger: float = 0.002
     flush_seconds: float = 5.0
+    resend_bytes: int = 8 << 20
+    resend_within: float = 5.0
     retention: float | None = None
 
     def __post_init__(self) -> None:
-        limits = (("spool_bytes", 1 << 10, 1 << 50), ("linger", 0, 60), ("flush_seconds", 0, 3600))
+        limits = (
+            ("spool_bytes", 1 << 10, 1 << 50),
+            ("linger", 0, 60),
+            ("flush_seconds", 0, 3600),
+            ("resend_bytes", 0, 1 << 50),
+            ("resend_within", 0, 3600),
+        )
         for name, low, high in limits:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -101,10 +113,15 @@ class Sharing:
         self._lock = threading.Lock()
         self._indexes: dict[NamespaceKey, SuffixIndex] = {}
         self._closed = False
+        self._former: set[NamespaceKey] = set()  # were detached
         self._publisher = Publisher(
-            log, spool_bytes=self.config.spool_bytes, linger=self.config.linger
+            log,
+            spool_bytes=self.config.spool_bytes,
+            linger=self.config.linger,
+            resend_bytes=self.config.resend_bytes,
+            resend_within=self.config.resend_within,
         )
-        self._follower = Follower(log)
+        self._follower = Follower(log, self._publisher.start_over)
         self._stopping = threading.Event()
         self._keeper: threading.Thread | None = None
         if self.config.retention is not None:
@@ -151,9 +168,12 @@ class Sharing:
                 raise InputError(
                     f"key: namespace {key}, or its index, is shared already; detach it"
                 )
-            incoming = Incoming(index, self.origin)
+            # what was said by an index that was detached is news to this one
+            origin = new_origin() if key in self._former else self.origin
+            incoming = Incoming(index, origin)
+            outgoing = incoming.observer = _Outgoing(key, incoming, self._publisher)
             with index._lock.writing():
-                index.spoken.listener = _Outgoing(key, incoming, self._publisher)
+                index.spoken.listener = outgoing
             self._indexes[key] = index
             self._follower.add(key, incoming, position)
         return proposer
@@ -162,6 +182,7 @@ class Sharing:
         """Share a namespace no more. What it holds stays. Unknown ones are ignored."""
         with self._lock:
             index = self._indexes.pop(key, None)
+            self._former.add(key)
         if index is not None:
             self._follower.remove(key)
             with index._lock.writing():
@@ -251,6 +272,7 @@ class Sharing:
             unsent=spool.unsent,
             unsent_bytes=spool.bytes,
             sent=spool.sent,
+            resent=spool.resent,
             dropped=spool.dropped,
             dropped_tokens=spool.dropped_tokens,
             error=found.error or spool.error,
@@ -320,13 +342,18 @@ class _Outgoing:
         self._put(RecordKind.DISCARD, sequence, round(time.time(), 6), _NOTHING)
 
     def purge(self, before: float | None) -> None:
-        self._put(
-            RecordKind.PURGE,
-            0,
-            round(time.time(), 6),
-            _NOTHING,
-            before=FOREVER if before is None else before,
-        )
+        reach = FOREVER if before is None else before
+        self.purged(self._incoming.last_number, reach)
+        self._put(RecordKind.PURGE, 0, round(time.time(), 6), _NOTHING, before=reach)
+
+    # what the follower says
+
+    def purged(self, number: int, before: float) -> None:
+        self._publisher.forget(self._key, self._incoming.origin, number, before)
+
+    def came_back(self, before: float) -> None:
+        with self._incoming.index._lock.writing():
+            self.purge(before)
 
     def _put(
         self,

@@ -26,6 +26,7 @@ class NamespaceStatus:
         purges: marks followed.
         unsent, unsent_bytes: own records that wait to be sent.
         sent: own records that were acknowledged.
+        resent: own records that were sent again because the log had lost them.
         dropped, dropped_tokens: own records that the full spool lost.
         error: why the last attempt with this namespace failed; ``None``: it did not.
     """
@@ -46,6 +47,7 @@ class NamespaceStatus:
     unsent: int
     unsent_bytes: int
     sent: int
+    resent: int
     dropped: int
     dropped_tokens: int
     error: str | None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from suffixspec_index.log import open_log
 from suffixspec_index.sharing import SharingConfig, SharingStatus
-from tests.index.sharing.replicas import LONG, Replica, assert_equal, closing, settle
+from tests.index.sharing.replicas import KEY, LONG, Replica, assert_equal, closing, settle
 from tests.redis_servers import RedisCluster, RedisServer
 
 AOF = ("appendonly yes", "appendfsync always")
@@ -40,6 +41,15 @@ def status_where(replica: Replica, holds: Callable[[SharingStatus], bool]) -> Sh
 
 def is_in_trouble(status: SharingStatus) -> bool:
     return not status.connected and status.error is not None
+
+
+def wait_until_equal(replicas: Sequence[Replica]) -> None:
+    """What is sent again comes when it comes."""
+    ends = time.monotonic() + LONG
+    while any(replica.sequences() != replicas[0].sequences() for replica in replicas):
+        assert time.monotonic() < ends, [replica.sharing.status() for replica in replicas]
+        time.sleep(0.02)
+    assert_equal(replicas)
 
 
 def assert_drafts_go_on(replica: Replica) -> None:
@@ -114,6 +124,8 @@ def test_the_spool_is_bounded_and_the_oldest_go_first(server: RedisServer) -> No
         server.start()
         settle(replicas)
         arrived = sorted(tokens[0] - 1_000 for tokens in other.sequences())
+        # a batch that was under way above came back since, and may have been dropped for newer ones
+        (namespace,) = one.sharing.status().namespaces
         assert len(arrived) == 60 - namespace.dropped
         assert arrived[-10:] == list(range(50, 60))  # only what was being sent may be older
 
@@ -183,6 +195,78 @@ def test_restarted_empty_nothing_is_forgotten_or_taken_twice(server: RedisServer
         assert_equal(replicas)
         assert other.sequences() == {(1, 2, 3): 1, (4, 5, 6): 1, (7, 8, 9): 1}
         status_where(other, lambda status: status.namespaces[0].resets >= 1)
+
+
+def test_restarted_empty_everybody_sends_its_own_again(server: RedisServer) -> None:
+    config = SharingConfig(resend_within=0.2)
+    replicas = new_replicas(server.url, 3, config)
+    rng = np.random.default_rng(3)
+    with closing(replicas):
+        for number in range(60):
+            replicas[number % 3].say("a", rng.integers(0, 50, int(rng.integers(1, 30))))
+        settle(replicas)
+        unfinished = replicas[0].begin("long")
+        replicas[0].proposer.advance(unfinished, np.arange(60, 70, dtype=np.int32))
+        settle(replicas)
+        server.restart(empty=True)
+        replicas[1].say("b", [91, 92, 93])  # newer than what is sent again, and there before it
+        replicas[0].proposer.advance(unfinished, np.arange(70, 80, dtype=np.int32))
+        replicas[0].proposer.finish(unfinished)
+        settle(replicas)
+        for replica in replicas:
+            status_where(replica, lambda status: status.namespaces[0].resent >= 20)
+        (late,) = new_replicas(server.url, 1, config)
+        with closing([late]):
+            settle([*replicas, late])
+            wait_until_equal([*replicas, late])
+            assert late.index.world.count([91, 92, 93]) == 1
+            assert sum(late.sequences().values()) == 62
+            assert late.sequences()[tuple(range(60, 80))] == 1
+
+
+def test_restarted_empty_what_was_purged_stays_away(server: RedisServer) -> None:
+    config = SharingConfig(resend_within=0.0)
+    one, other = replicas = new_replicas(server.url, 2, config)
+    with closing(replicas):
+        one.say("a", [1, 2, 3])
+        other.say("a", [4, 5, 6])
+        settle(replicas)
+        other.index.purge()
+        settle(replicas)
+        one.say("a", [7, 8, 9])
+        settle(replicas)
+        server.restart(empty=True)
+        for replica in replicas:  # one says its sequence again, the other its mark
+            status_where(replica, lambda status: status.namespaces[0].resent >= 1)
+        (late,) = new_replicas(server.url, 1, config)
+        with closing([late]):
+            settle([*replicas, late])
+            assert one.sequences() == late.sequences() == {(7, 8, 9): 1}
+            with open_log(server.url) as log:
+                tokens = [r.tokens.tolist() for b in log.records(KEY) for r in b.records]
+            assert [7, 8, 9] in tokens
+            assert [1, 2, 3] not in tokens
+            assert [4, 5, 6] not in tokens
+
+
+def test_restarted_empty_again_and_again_while_everybody_talks(server: RedisServer) -> None:
+    config = SharingConfig(resend_within=0.05)
+    replicas = new_replicas(server.url, 3, config)
+    said: Counter[tuple[int, ...]] = Counter()
+    with closing(replicas):
+        for number in range(90):
+            if number % 30 == 29:
+                server.restart(empty=True)
+            sequence = (number, number + 1, number + 2)
+            replicas[number % 3].say("a", sequence)
+            said[sequence] += 1
+            time.sleep(0.01)
+        settle(replicas)
+        wait_until_equal(replicas)
+        (late,) = new_replicas(server.url, 1, config)
+        with closing([late]):
+            wait_until_equal([*replicas, late])
+            assert late.sequences() == said
 
 
 def test_a_purge_said_while_redis_was_gone_reaches_everybody(server: RedisServer) -> None:
