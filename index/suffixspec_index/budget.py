@@ -32,7 +32,6 @@ class Budget:
     def __init__(
         self,
         config: IndexConfig,
-        *,
         forest: Forest,
         world: SuffixTree,
         sessions: Sessions,
@@ -55,46 +54,51 @@ class Budget:
         """Allocated bytes: trees, request table, learned tables."""
         return int(self._forest.nbytes_total + self._requests.table.nbytes + self._model.nbytes)
 
-    def is_exceeded(self) -> bool:
-        """Whether the global tree should give something back."""
-        return self.nbytes > self._most_bytes or len(self._world) > self._most_sequences
-
     def is_near(self, requests: int) -> bool:
         """Whether so many requests more could exceed it."""
         return self.nbytes > self._most_bytes - self._most_bytes // 8 or bool(
             self._most_sequences and len(self._world) + requests > self._most_sequences
         )
 
-    def enforce(self) -> None:
-        """Forget the oldest until the index fits."""
+    def enforce(self) -> bool:
+        """Forget idle sessions where the index is too large and they weigh the most.
+
+        Returns whether sequences must be forgotten too: that takes long, so the caller does it
+        without the lock, with :func:`~suffixspec_index.rebuilding.evict_aside`.
+        """
         if self.rebuilding:
-            return
-        most = self._most_sequences
-        if most and len(self._world) > most:
-            self._evict_oldest(len(self._world) - most + most // 10)
+            return False  # whoever does that sees to it
+        if len(self._world) > self._most_sequences and self._claim():
+            return True
         while self.nbytes > self._most_bytes:
             world_bytes = self._forest.nbytes(self._world.row)
             idle = self._sessions.oldest_idle()
             own_bytes = self._forest.nbytes_total - world_bytes
-            if idle is not None and own_bytes >= world_bytes:
-                self._evict_session(idle)
-            elif self._evict_oldest(max(len(self._world) // 4, 1)):
-                continue
-            elif idle is not None:
-                self._evict_session(idle)
-            else:
+            if (idle is None or own_bytes < world_bytes) and self._claim():
+                return True
+            if idle is None:
                 break  # what is left is in use
+            self._sessions.end(idle)
+            self.evicted_sessions += 1
+        return False
 
-    def _evict_session(self, session_id: str) -> None:
-        self._sessions.end(session_id)
-        self.evicted_sessions += 1
-
-    def _evict_oldest(self, n: int) -> int:
-        """Evict the ``n`` oldest sequences that are closed; returns how many there were."""
+    def oldest(self) -> set[int]:
+        """The sequences to forget: a tenth more than are too many, or a quarter of all. None that
+        is open. O(sequences)."""
+        count, most = len(self._world), self._most_sequences
+        n = count - most + most // 10 if count > most else max(count // 4, 1)
         closed = [s.id for s in self._world.sequences.values() if not s.is_open]
-        if not closed:
-            return 0
-        evicted = self._world.evict(closed[:n])
-        self.evicted_sequences += evicted
-        self._requests.restart_cursors()
-        return evicted
+        return set(closed[:n])
+
+    def evicted(self, sequences: int) -> bool:
+        """They were forgotten, as :meth:`enforce` demanded; returns what that says now."""
+        self.rebuilding -= 1
+        self.evicted_sequences += sequences
+        return self.enforce()
+
+    def _claim(self) -> bool:
+        """Whether there is a sequence that could be forgotten; others leave it to the caller."""
+        if all(s.is_open for s in self._world.sequences.values()):
+            return False
+        self.rebuilding += 1
+        return True

@@ -238,14 +238,17 @@ class Forest:
             arrays.keys, arrays.ids = _rehashed(arrays, int(head[L.H_HASH_CAP] * 1.5) + 64)
         self._install(row, arrays)
 
-    def trim(self, row: int) -> None:
-        """Give back the slack of a tree that will not grow soon."""
+    def trim(self, row: int, *, part: int = 0) -> None:
+        """Give back the slack of a tree, but for one ``part``-th; all of it with 0."""
         head = self.table[row]
         arrays = self.arrays[row]
         assert arrays is not None
-        arrays.nodes = arrays.nodes[: int(head[L.H_N_NODES]) + 8].copy()
-        arrays.leaves = arrays.leaves[: int(head[L.H_N_LEAVES]) + 8].copy()
-        arrays.text = arrays.text[: int(head[L.H_N_TEXT] + head[L.H_DEPTH]) + 2].copy()
+        nodes, leaves, text = (int(head[n]) for n in (L.H_N_NODES, L.H_N_LEAVES, L.H_N_TEXT))
+        if part:
+            nodes, leaves, text = (n + n // part for n in (nodes, leaves, text))
+        arrays.nodes = arrays.nodes[: nodes + 8].copy()
+        arrays.leaves = arrays.leaves[: leaves + 8].copy()
+        arrays.text = arrays.text[: text + int(head[L.H_DEPTH]) + 2].copy()
         self._install(row, arrays)
 
     def _install(self, row: int, arrays: TreeArrays) -> None:

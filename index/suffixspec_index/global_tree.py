@@ -82,9 +82,8 @@ class GlobalTree:
         if self.listener is not None:
             self.listener.chunk(sequence, offset, tokens, _now(), final=True)
 
-    def discard(self, sequence: int) -> None:
-        """Take back what was shared of a live sequence. Rebuilds the tree."""
-        self.tree.evict([sequence])
+    def discarded(self, sequence: int) -> None:
+        """Say that what was shared of a live sequence is taken back."""
         if self.listener is not None:
             self.listener.discard(sequence)
 
@@ -94,12 +93,10 @@ class GlobalTree:
             offset = self.tree.sequences[sequence].tokens
             self.listener.chunk(sequence, offset, _NOTHING, _now(), final=True)
 
-    def forget(self, before: float | None) -> None:
-        """Forget everything, or what was said before a time. Rebuilds the tree."""
-        if before is None:
-            self.tree.clear()
-        elif self.older(before):
-            self.tree.rebuild(lambda sequence: sequence.time >= before)
+    def purged(self, before: float | None) -> None:
+        """Say that everything, or what was said before a time, is forgotten."""
+        if self.listener is not None:
+            self.listener.purge(before)
 
     def older(self, before: float) -> list[int]:
         """The sequences that were said before a time. O(sequences)."""

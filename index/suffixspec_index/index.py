@@ -7,6 +7,7 @@ GIL, so other namespaces and the caller's other threads go on meanwhile.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,6 +26,7 @@ from suffixspec_index.kernels import layout as L
 from suffixspec_index.kernels import step as S
 from suffixspec_index.live_requests import LiveRequest, LiveRequests
 from suffixspec_index.locks import ReadWriteLock
+from suffixspec_index.rebuilding import discard_aside, evict_aside, purge_aside
 from suffixspec_index.sessions import Sessions, common_prefix
 from suffixspec_index.statistics import IndexStatistics
 from suffixspec_index.tokens import as_forbidden_array, as_token_array, as_vocab_size
@@ -58,6 +60,7 @@ class SuffixIndex:
         self.vocab_size = as_vocab_size(vocab_size)
         self.model = model or AcceptanceModel.new()
         self._lock = ReadWriteLock()
+        self._rebuild_turn = threading.Lock()
         self._forest = Forest()
         self.world = SuffixTree(
             self.config.depth,
@@ -69,12 +72,7 @@ class SuffixIndex:
         self._sessions = Sessions(self._forest, self.config.session_depth)
         self._requests = LiveRequests(self._forest, self.spoken)
         self._budget = Budget(
-            self.config,
-            forest=self._forest,
-            world=self.world,
-            sessions=self._sessions,
-            requests=self._requests,
-            model=self.model,
+            self.config, self._forest, self.world, self._sessions, self._requests, self.model
         )
         self._blocked = forbidden_mask(as_forbidden_array(forbidden, field="forbidden"))
         self._settings = DraftSettings(self.config)
@@ -106,8 +104,10 @@ class SuffixIndex:
                     self.spoken.insert(fresh)
             handle = self._requests.open(session, max_tokens)
             self._update_context()
-            self._budget.enforce()
-            return handle
+            due = self._budget.enforce()
+        if due:
+            evict_aside(self)
+        return handle
 
     def advance_batch(
         self, handles: Sequence[int], token_ids: NDArray[np.int32], offsets: NDArray[np.int64]
@@ -124,7 +124,9 @@ class SuffixIndex:
                 raise InputError(
                     f"requests: {list(handles)} names one twice; join its tokens in one row"
                 )
-            self._advance(requests, token_ids, offsets)
+            due = self._advance(requests, token_ids, offsets)
+        if due:
+            evict_aside(self)
 
     def advance(self, handle: int, token_ids: NDArray[np.int32]) -> None:
         """Give one request the tokens it gained. The array is checked by the caller.
@@ -133,9 +135,10 @@ class SuffixIndex:
             UnknownRequestError: no such request.
         """
         with self._lock.writing():
-            self._advance(
-                self._requests.lookup((handle,)), token_ids, np.array((0, len(token_ids)))
-            )
+            requests = self._requests.lookup((handle,))
+            due = self._advance(requests, token_ids, np.array((0, len(token_ids))))
+        if due:
+            evict_aside(self)
 
     def propose(
         self, handle: int, limit: int | None = None, *, min_prob: float | None = None
@@ -151,6 +154,7 @@ class SuffixIndex:
         most = self.config.num_speculative_tokens
         if limit is not None and limit < most:
             most = int(limit)
+        floor = -1.0 if min_prob is None else float(min_prob)  # negative: as the settings say
         tokens = np.empty(most, np.int32)
         parents = np.empty(most, np.int32)
         probs = np.empty(most, np.float32)
@@ -158,7 +162,7 @@ class SuffixIndex:
         with self._lock.reading():
             (request,) = self._requests.lookup((handle,))
             n, match = S.propose_one(
-                self._context, request.row, most, _floor(min_prob), tokens, parents, probs, sources
+                self._context, request.row, most, floor, tokens, parents, probs, sources
             )
         return Draft(tokens[:n], parents[:n], probs[:n], sources[:n], match)
 
@@ -182,6 +186,7 @@ class SuffixIndex:
         n = len(handles)
         limits = np.full(n, most, np.int64) if limits is None else np.minimum(limits, most)
         limits = limits.astype(np.int64, copy=False)  # kernels are compiled for no other type
+        floor = -1.0 if min_prob is None else float(min_prob)
         room = int(limits.sum())
         tokens = np.empty(room, np.int32)
         parents = np.empty(room, np.int32)
@@ -195,7 +200,7 @@ class SuffixIndex:
                 self._context,
                 rows,
                 limits,
-                _floor(min_prob),
+                floor,
                 offsets,
                 tokens,
                 parents,
@@ -217,14 +222,18 @@ class SuffixIndex:
         """
         with self._lock.writing():
             (request,) = self._requests.lookup([handle])
-            session = request.session
+            session, discarded = request.session, None
             if self.config.max_cached_requests:
-                self._requests.remember(request, keep=keep)
+                discarded = self._requests.remember(request, keep=keep)
             self._requests.close(handle)  # last, so that it is still there if the text is full
             session.unwanted = not keep
             if session.id is None:
                 session.drop()
-            self._budget.enforce()
+            due = self._budget.enforce()
+        if discarded is not None:
+            discard_aside(self, discarded)
+        if due:
+            evict_aside(self)
 
     def end_session(self, session_id: str) -> None:
         """Forget a session's own memory. Live requests of it go on with a private one."""
@@ -240,11 +249,14 @@ class SuffixIndex:
             TokenError: an id is wrong.
         """
         tokens = as_token_array(token_ids, self.vocab_size, field="token_ids")
+        if not self.config.max_cached_requests:
+            return
         with self._lock.writing():
-            if self.config.max_cached_requests:
-                self.spoken.insert(tokens)
-                self._update_context()
-                self._budget.enforce()
+            self.spoken.insert(tokens)
+            self._update_context()
+            due = self._budget.enforce()
+        if due:
+            evict_aside(self)
 
     def set_step_costs(self, costs: ArrayLike | None) -> None:
         """Let the size of drafts follow from what verifying them costs (*dynamic* drafts).
@@ -275,16 +287,12 @@ class SuffixIndex:
                 epoch), and leave sessions and what was learned.
         """
         if before is not None:
-            before = round(before, 6)  # as logs keep it
+            moment = round(before, 6)  # as logs keep it
+            purge_aside(self, moment, lambda: self.spoken.purged(moment))
+            return
         with self._lock.writing():
-            if before is None:
-                self._forget_all()
-            else:
-                self._requests.leave(before)
-                self.spoken.forget(before)
-                self._requests.restart_cursors()
-            if self.spoken.listener is not None:
-                self.spoken.listener.purge(before)
+            self._forget_all()
+            self.spoken.purged(None)
 
     def statistics(self) -> IndexStatistics:
         """Sizes. O(sequences)."""
@@ -347,8 +355,9 @@ class SuffixIndex:
         requests: Sequence[LiveRequest],
         token_ids: NDArray[np.int32],
         offsets: NDArray[np.int64],
-    ) -> None:
-        """Append tokens, grow what is full, share what is long enough."""
+    ) -> bool:
+        """Append tokens, grow what is full, share what is long enough; returns whether sequences
+        must be forgotten."""
         rows = np.array([r.row for r in requests], np.int64)
         grown = False
         while True:
@@ -366,13 +375,12 @@ class SuffixIndex:
                 if n - request.shared >= chunk + self.config.depth:
                     self._requests.share(request, int(n))
                     grown = True
-        if grown:
-            self._budget.enforce()
+        return grown and self._budget.enforce()
 
     def _forget_all(self) -> None:
         """As :meth:`purge`, telling nobody but those who wait for a live sequence's next piece."""
         self._requests.leave(None)
-        self.spoken.forget(None)
+        self.world.clear()
         self._sessions.end_idle()
         self.model.reset()
         self._requests.restart_cursors()
@@ -390,8 +398,3 @@ class SuffixIndex:
         context[S.X_SETTINGS] = self._settings.values.ctypes.data
         context[S.X_BLOCKED] = self._blocked.ctypes.data
         context[S.X_N_BLOCKED] = len(self._blocked)
-
-
-def _floor(min_prob: float | None) -> float:
-    """What the kernels take: a negative number stands for "as the settings say"."""
-    return -1.0 if min_prob is None else float(min_prob)

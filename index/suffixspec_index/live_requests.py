@@ -105,8 +105,9 @@ class LiveRequests:
         request.sequence = self._spoken.share(request.sequence, tokens)
         request.shared = n
 
-    def remember(self, request: LiveRequest, *, keep: bool) -> None:
-        """Put a finished output into the global tree, or take back what was shared of it."""
+    def remember(self, request: LiveRequest, *, keep: bool) -> int | None:
+        """Put a finished output into the global tree; without ``keep`` returns the sequence that
+        must be taken back from it, if any."""
         n = int(self._forest.table[request.session.row, L.H_N_TEXT])
         rest = self._output(request, request.shared, n)
         if request.sequence is None:
@@ -115,8 +116,8 @@ class LiveRequests:
         elif keep:
             self._spoken.close(request.sequence, rest)
         else:
-            self._spoken.discard(request.sequence)
-            self.restart_cursors()
+            return request.sequence
+        return None
 
     def leave(self, before: float | None) -> None:
         """What was shared (before a time) is about to be forgotten: the rest goes by itself."""

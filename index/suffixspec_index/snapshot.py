@@ -18,6 +18,7 @@ from suffixspec_index.acceptance import AcceptanceModel
 from suffixspec_index.errors import SnapshotCorruptError, SnapshotFormatError
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
+from suffixspec_index.rebuilding import evict_aside
 from suffixspec_index.snapshot_file import (
     SnapshotContent,
     SnapshotInfo,
@@ -137,17 +138,21 @@ def _fill(index: SuffixIndex, content: SnapshotContent) -> None:
     most = index.config.max_cached_requests
     skip = max(content.info.sequences - most, 0)
     since = 0
-    with index._lock.writing():
-        for number, (tokens, at) in enumerate(content.sequences()):
-            if number < skip:
-                continue
-            index.world.insert(tokens, at_time=at)
-            since += len(tokens)
-            if since > _BATCH:
-                since = 0
-                index._budget.enforce()
-        index._update_context()
-        index._budget.enforce()
+    for number, (tokens, at) in enumerate(content.sequences()):
+        if number < skip:
+            continue
+        index.world.insert(tokens, at_time=at)  # nobody else has the index yet: no lock
+        since += len(tokens)
+        if since > _BATCH:
+            since = 0
+            _fit(index)
+    index._update_context()
+    _fit(index)
+
+
+def _fit(index: SuffixIndex) -> None:
+    if index._budget.enforce():
+        evict_aside(index)
 
 
 def _model_of(path: Path, content: SnapshotContent) -> AcceptanceModel:

@@ -50,12 +50,16 @@ class TreeCopy:
             moved.append((place, length))
         self._blocks[sequence_id] = moved
 
+    def trim(self) -> None:
+        """Give back most of what the arrays are too large."""
+        self._forest.trim(self._row, part=8)
+
     def install(self, kept: list[Sequence], *, trim: bool = False) -> None:
         """Add what is not in yet, and exchange the trees. Nobody may use the other one meanwhile.
 
         Args:
             kept: the sequences to keep.
-            trim: give back slack.
+            trim: give back all slack.
         """
         late = [sequence for sequence in kept if sequence.id not in self._blocks]
         careful = any(sequence.is_open for sequence in late)

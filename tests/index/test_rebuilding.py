@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+import threading
+import time
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 
+from suffixspec_index.draft import Draft
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
 from suffixspec_index.rebuilding import rebuild_aside
@@ -67,6 +72,108 @@ def test_equals_a_rebuild_under_the_lock(seed: int, monkeypatch: pytest.MonkeyPa
     for request in live:
         index.propose(request)
         index.finish(request)
+    index.check_integrity()
+
+
+@dataclass
+class Busy:
+    """An index in use: a request of it proposes and goes on whenever a tree is built."""
+
+    index: SuffixIndex
+    running: int
+    proposed: list[Draft]
+
+
+@pytest.fixture
+def busy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Busy]:
+    index = SuffixIndex(IndexConfig(depth=8, live_chunk=4, **getattr(request, "param", {})))
+    rng = random.Random(3)
+    for _ in range(30):
+        index.ingest(rng.choices(range(9), k=20))
+    self = Busy(index, index.begin("other", [1, 2, 3]), [])
+    add = TreeCopy.add
+    since = -1
+
+    def meanwhile(copy: Any, *sequence: Any, **options: Any) -> None:
+        nonlocal since
+        if since != index.world.generation:
+            since = index.world.generation
+            told = len(self.proposed)
+            thread = threading.Thread(
+                target=lambda: self.proposed.append(index.propose(self.running))
+            )
+            thread.start()
+            thread.join(20)
+            assert len(self.proposed) > told  # nobody holds the lock
+            index.advance(self.running, said_array([2_000_000] * 20))
+        add(copy, *sequence, **options)
+
+    monkeypatch.setattr(TreeCopy, "add", meanwhile)
+    yield self
+    assert self.proposed
+    monkeypatch.undo()
+    index.check_integrity()
+
+
+def test_requests_go_on_while_an_output_is_taken_back(busy: Busy) -> None:
+    shared = busy.index.begin("s", [1])
+    busy.index.advance(shared, said_array([77] * 40))
+    assert busy.index.world.count([77])
+    busy.index.finish(shared, keep=False)
+    assert busy.index.world.count([77]) == 0
+
+
+def test_requests_go_on_while_what_is_old_is_purged(busy: Busy) -> None:
+    for number, sequence in enumerate(busy.index.world.sequences.values()):
+        sequence.time -= 100.0 * (number % 2)
+    busy.index.ingest([11, 12])
+    busy.index.purge(before=time.time() - 50.0)
+    assert min(s.time for s in busy.index.world.sequences.values()) > time.time() - 50.0
+    assert busy.index.world.count([11, 12]) == 1
+
+
+@pytest.mark.parametrize(
+    "busy", [{"max_cached_requests": 30}, {"max_bytes": 1 << 20}], indirect=True
+)
+def test_requests_go_on_while_the_oldest_are_evicted(busy: Busy) -> None:
+    index, rng = busy.index, random.Random(4)
+    while len(busy.proposed) < 2:
+        index.ingest(rng.choices(range(10**6), k=500))
+        assert len(index.world) <= index.config.max_cached_requests
+        assert index.nbytes <= index.config.max_bytes
+    assert index.statistics().evicted_sequences
+    assert index.world.count([2_000_000]) > 0  # what the running request said meanwhile
+
+
+def test_many_threads_take_back_what_they_shared() -> None:
+    index = SuffixIndex(IndexConfig(depth=6, live_chunk=4, max_cached_requests=40))
+    faults: list[BaseException] = []
+
+    def work(number: int) -> None:
+        rng = random.Random(number)
+        try:
+            for turn in range(25):
+                request = index.begin(f"{number}", [rng.randrange(4)])
+                for _ in range(4):
+                    index.advance(request, said_array(rng.choices(range(4), k=9)))
+                    index.propose(request)
+                index.advance(request, said_array([1000 + number] * 20))
+                index.finish(request, keep=False)
+                index.ingest(rng.choices(range(4), k=20))
+                if turn % 10 == 9:
+                    index.purge(before=time.time() - 0.01)
+        except BaseException as fault:
+            faults.append(fault)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert all(index.world.count([1000 + number]) == 0 for number in range(4))
+    assert len(index.world) <= 40
+    assert index.statistics().requests == 0
     index.check_integrity()
 
 

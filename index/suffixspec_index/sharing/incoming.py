@@ -28,7 +28,7 @@ import numpy as np
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.log.base import FOREVER, Record, RecordKind
 from suffixspec_index.log.seen import Seen
-from suffixspec_index.rebuilding import rebuild_aside
+from suffixspec_index.rebuilding import evict_aside, purge_aside, rebuild_aside
 
 SLICE_TOKENS = 4096
 """The write lock is held for about so many tokens at a time: one or two milliseconds."""
@@ -269,26 +269,11 @@ class Incoming:
                 self.index._forget_all()
                 self._note_wiped(record)
                 self.index._update_context()
-        elif self._holds_older(before):
-            rebuild_aside(
-                self.index,
-                lambda sequence: sequence.time >= before,
-                lambda: self._leave_and_note(record),
-            )
         else:
-            with self.index._lock.writing():
-                self._note_wiped(record)
+            purge_aside(self.index, before, lambda: self._note_wiped(record))
         self.counts.purges += 1
         if self.observer is not None and record.origin != self.origin:
             self.observer.purged(self._wiped[-1].number, before)
-
-    def _holds_older(self, before: float) -> bool:
-        with self.index._lock.reading():
-            return bool(self.index.spoken.older(before))
-
-    def _leave_and_note(self, mark: Record) -> None:
-        self.index._requests.leave(mark.before)
-        self._note_wiped(mark)
 
     def _note_wiped(self, mark: Record) -> None:
         """The write lock is held. A later purge that reaches as far covers the earlier ones."""
@@ -300,26 +285,13 @@ class Incoming:
     def _settle(self) -> None:
         """The write lock is held. Where the tree grew too large, others leave it to us."""
         self.index._update_context()
-        if not self._claimed and self.index._budget.is_exceeded():
-            self._claimed = True
-            self.index._budget.rebuilding += 1
+        self._claimed = self._claimed or self.index._budget.enforce()
 
     def _fit(self) -> None:
-        """Forget the oldest quarter, beside the lock, where the tree grew too large."""
-        if not self._claimed:
-            return
-        gone = 0
-        try:
-            with self.index._lock.reading():
-                closed = [s.id for s in self.index.world.sequences.values() if not s.is_open]
-            oldest = set(closed[: max(len(closed) // 4, 1)])
-            gone = rebuild_aside(self.index, lambda sequence: sequence.id not in oldest)
-        finally:
-            with self.index._lock.writing():
-                self._claimed = False
-                self.index._budget.rebuilding -= 1
-                self.index._budget.evicted_sequences += gone
-                self.index._budget.enforce()  # sessions' own memories, and what is left to do
+        """Forget the oldest, beside the lock, where the tree grew too large."""
+        if self._claimed:
+            self._claimed = False
+            evict_aside(self.index)
 
 
 def _slices(records: Iterator[Record]) -> Iterator[list[Record]]:
