@@ -33,6 +33,7 @@ from suffixspec_index.proposers.requests import (
     as_ragged,
     as_session_id,
 )
+from suffixspec_index.proposers.rows import RowTable
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_index.tokens import as_forbidden_array, as_token_array, as_vocab_size
 
@@ -87,9 +88,8 @@ class NgramProposer(Proposer):
         # Open sessions, least recently used first: the row of an idle one, None while in use.
         self._sessions: OrderedDict[str, int | None] = OrderedDict()
         self._idle_bytes = 0
-        self._rows = np.zeros((8, kernels.COLUMNS), np.int64)
+        self._table = RowTable(kernels.COLUMNS)
         self._buffers: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
-        self._free_rows = list(range(8))
 
     def begin(
         self,
@@ -105,11 +105,11 @@ class NgramProposer(Proposer):
         ids = as_token_array(prompt, self._vocab_size, field="prompt")
         with self._lock:
             row = self._take_row(session_id)
-            keep = kernels.common_prefix(self._rows[row], ids)
-            if keep < self._rows[row, kernels.LENGTH]:
-                kernels.truncate(self._rows[row], keep, self._min_n, self._max_n, self._seed)
+            keep = kernels.common_prefix(self._table.array[row], ids)
+            if keep < self._table.array[row, kernels.LENGTH]:
+                kernels.truncate(self._table.array[row], keep, self._min_n, self._max_n, self._seed)
             self._append(row, ids[keep:])
-            self._rows[row, kernels.END] = min(len(ids) + output_bound, self._max_context)
+            self._table.array[row, kernels.END] = min(len(ids) + output_bound, self._max_context)
             return self._requests.add(_Request(session_id, row, len(ids)))
 
     def advance(self, request: RequestHandle, token_ids: ArrayLike) -> None:
@@ -125,22 +125,22 @@ class NgramProposer(Proposer):
         ids, bounds = as_ragged(token_ids, offsets, len(requests), self._vocab_size)
         with self._lock:
             row_ids = self._row_ids(requests)
-            grown = self._rows[row_ids, kernels.LENGTH] + np.diff(bounds)
+            grown = self._table.array[row_ids, kernels.LENGTH] + np.diff(bounds)
             if len(set(row_ids.tolist())) < len(row_ids):  # a request named twice
                 for i, row in enumerate(row_ids.tolist()):
                     self._append(row, ids[bounds[i] : bounds[i + 1]])
                 return
-            for i in np.flatnonzero(grown > self._rows[row_ids, kernels.CAPACITY]).tolist():
+            for i in np.flatnonzero(grown > self._table.array[row_ids, kernels.CAPACITY]).tolist():
                 self._reserve(int(row_ids[i]), int(grown[i]))
             kernels.append_batch(
-                self._rows, row_ids, ids, bounds, self._min_n, self._max_n, self._seed
+                self._table.array, row_ids, ids, bounds, self._min_n, self._max_n, self._seed
             )
 
     def propose(self, request: RequestHandle, limit: int | None = None) -> Draft:
         """See :meth:`Proposer.propose`. O(prompt_lookup_max + draft)."""
         most = min(as_limit(limit), self._tokens)
         with self._lock:
-            row = self._rows[self._requests.get(request).row]
+            row = self._table.array[self._requests.get(request).row]
             out = np.empty(min(most, int(row[kernels.LENGTH])), np.int32)
             count, matched = kernels.propose(
                 row, most, self._min_n, self._max_n, self._seed, self._forbidden, out
@@ -160,10 +160,10 @@ class NgramProposer(Proposer):
         match_lens = np.empty(len(requests), np.int32)
         with self._lock:
             row_ids = self._row_ids(requests)
-            most = np.minimum(most, self._rows[row_ids, kernels.LENGTH])
+            most = np.minimum(most, self._table.array[row_ids, kernels.LENGTH])
             out = np.empty(int(most.sum()), np.int32)
             kernels.propose_batch(
-                self._rows,
+                self._table.array,
                 row_ids,
                 most,
                 self._min_n,
@@ -183,9 +183,9 @@ class NgramProposer(Proposer):
             if ended.session_id not in self._sessions:  # the session ended first
                 self._release_row(ended.row)
                 return
-            if not keep and ended.prompt_length < self._rows[ended.row, kernels.LENGTH]:
+            if not keep and ended.prompt_length < self._table.array[ended.row, kernels.LENGTH]:
                 kernels.truncate(
-                    self._rows[ended.row],
+                    self._table.array[ended.row],
                     ended.prompt_length,
                     self._min_n,
                     self._max_n,
@@ -215,19 +215,13 @@ class NgramProposer(Proposer):
         if row is not None:
             self._idle_bytes -= self._row_bytes(row)
             return row
-        if not self._free_rows:
-            used = len(self._rows)
-            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-            self._free_rows = list(range(used, 2 * used))
-        row = self._free_rows.pop()
-        self._rows[row] = 0
+        row = self._table.take()
         self._reserve(row, _LEAST_CAPACITY)
         return row
 
     def _release_row(self, row: int) -> None:
         del self._buffers[row]
-        self._rows[row] = 0
-        self._free_rows.append(row)
+        self._table.give_back(row)
 
     def _drop_idle(self, session_id: str) -> None:
         row = self._sessions.pop(session_id)
@@ -250,12 +244,12 @@ class NgramProposer(Proposer):
         return sum(buffer.nbytes for buffer in self._buffers[row])
 
     def _append(self, row: int, ids: NDArray[np.int32]) -> None:
-        self._reserve(row, int(self._rows[row, kernels.LENGTH]) + len(ids))
-        kernels.append(self._rows[row], ids, self._min_n, self._max_n, self._seed)
+        self._reserve(row, int(self._table.array[row, kernels.LENGTH]) + len(ids))
+        kernels.append(self._table.array[row], ids, self._min_n, self._max_n, self._seed)
 
     def _reserve(self, row: int, length: int) -> None:
         """Make room for ``length`` tokens; doubling, so appending is amortised O(1) per token."""
-        entry = self._rows[row]
+        entry = self._table.array[row]
         if length <= entry[kernels.CAPACITY]:
             return
         capacity = max(_LEAST_CAPACITY, 1 << (length - 1).bit_length())

@@ -29,6 +29,7 @@ from suffixspec_index.proposers.requests import (
     as_ragged,
     as_session_id,
 )
+from suffixspec_index.proposers.rows import RowTable
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_index.tokens import as_forbidden_array, as_token_array, as_vocab_size
 
@@ -68,8 +69,7 @@ class PredictionProposer(Proposer):
         self._forbidden = as_forbidden_array(forbidden)
         self._lock = threading.Lock()
         self._requests: RequestTable[_Request] = RequestTable()
-        self._rows = np.zeros((8, kernels.COLUMNS), np.int64)
-        self._free_rows = list(range(8))
+        self._table = RowTable(kernels.COLUMNS)
 
     def begin(
         self,
@@ -88,8 +88,8 @@ class PredictionProposer(Proposer):
             text = as_token_array(prediction, self._vocab_size, field="prediction").copy()
         orders = _ngram_orders(text)
         with self._lock:
-            row = self._take_row()
-            entry = self._rows[row]
+            row = self._table.take()
+            entry = self._table.array[row]
             entry[:] = 0
             entry[kernels.TEXT] = address_of(text)
             entry[kernels.ORDERS] = address_of(orders)
@@ -101,7 +101,7 @@ class PredictionProposer(Proposer):
         """See :meth:`Proposer.advance`. O(tokens), and O(log m) for each unpredicted one."""
         ids = as_token_array(token_ids, self._vocab_size, field="token_ids")
         with self._lock:
-            kernels.advance(self._rows[self._requests.get(request).row], ids)
+            kernels.advance(self._table.array[self._requests.get(request).row], ids)
 
     def advance_batch(
         self, requests: Sequence[RequestHandle], token_ids: ArrayLike, offsets: ArrayLike
@@ -109,13 +109,13 @@ class PredictionProposer(Proposer):
         """See :meth:`Proposer.advance_batch`. One kernel call for all."""
         ids, bounds = as_ragged(token_ids, offsets, len(requests), self._vocab_size)
         with self._lock:
-            kernels.advance_batch(self._rows, self._row_ids(requests), ids, bounds)
+            kernels.advance_batch(self._table.array, self._row_ids(requests), ids, bounds)
 
     def propose(self, request: RequestHandle, limit: int | None = None) -> Draft:
         """See :meth:`Proposer.propose`. O(draft)."""
         most = min(as_limit(limit), self._tokens)
         with self._lock:
-            row = self._rows[self._requests.get(request).row]
+            row = self._table.array[self._requests.get(request).row]
             out = np.empty(min(most, int(row[kernels.LENGTH])), np.int32)
             probs = np.empty(len(out), np.float32)
             count = kernels.propose(row, most, self._forbidden, out, probs)
@@ -137,11 +137,11 @@ class PredictionProposer(Proposer):
         match_lens = np.empty(len(requests), np.int32)
         with self._lock:
             row_ids = self._row_ids(requests)
-            most = np.minimum(most, self._rows[row_ids, kernels.LENGTH])
+            most = np.minimum(most, self._table.array[row_ids, kernels.LENGTH])
             out = np.empty(int(most.sum()), np.int32)
             probs = np.empty(len(out), np.float32)
             kernels.propose_batch(
-                self._rows,
+                self._table.array,
                 row_ids,
                 most,
                 self._forbidden,
@@ -156,8 +156,7 @@ class PredictionProposer(Proposer):
         """See :meth:`Proposer.finish`. Nothing is kept either way."""
         with self._lock:
             ended = self._requests.remove(request)
-            self._rows[ended.row] = 0
-            self._free_rows.append(ended.row)
+            self._table.give_back(ended.row)
 
     def end_session(self, session_id: str) -> None:
         """Nothing is held for a session."""
@@ -167,13 +166,6 @@ class PredictionProposer(Proposer):
         """Bytes held for the predictions of live requests. O(requests)."""
         with self._lock:
             return sum(r.text.nbytes + r.orders.nbytes for r in self._requests.values())
-
-    def _take_row(self) -> int:
-        if not self._free_rows:
-            used = len(self._rows)
-            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-            self._free_rows = list(range(used, 2 * used))
-        return self._free_rows.pop()
 
     def _row_ids(self, requests: Sequence[RequestHandle]) -> NDArray[np.int64]:
         return np.array([self._requests.get(request).row for request in requests], np.int64)
