@@ -356,7 +356,7 @@ class SuffixIndex:
         token_ids: NDArray[np.int32],
         offsets: NDArray[np.int64],
     ) -> bool:
-        """Append, grow what is full, share what is long enough; returns :meth:`Budget.enforce`'s."""
+        """Append, grow what is full, share what is long enough; returns whether to evict."""
         rows = np.array([r.row for r in requests], np.int64)
         grown = False
         while True:
