@@ -271,6 +271,12 @@ class SequenceLog(ABC):
         cannot tell. Errors are those of :meth:`read`."""
         return START
 
+    @staticmethod
+    def life(position: str) -> str:
+        """What positions have in common until the log is emptied, replaced or set back: all
+        implementations write it before the first dot. Empty for :data:`START`."""
+        return position.partition(".")[0]
+
     @abstractmethod
     def check(self) -> None:
         """Whether the log can be reached and used now; cheap enough for a readiness probe.

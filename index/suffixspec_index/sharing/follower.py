@@ -60,15 +60,15 @@ class Follower:
 
     Args:
         log: what is read.
-        on_reset: called with a namespace whose log was found to start over, before what it holds
-            now is taken in.
+        on_reset: called with a namespace whose log was found to start over and the position from
+            which it goes on, before what it holds now is taken in.
 
     Attributes:
         error: why the last attempt to read failed; ``None``: it did not.
     """
 
     def __init__(
-        self, log: SequenceLog, on_reset: Callable[[NamespaceKey], None] = lambda key: None
+        self, log: SequenceLog, on_reset: Callable[[NamespaceKey, str], None] | None = None
     ) -> None:
         self.log = log
         self._on_reset = on_reset
@@ -149,7 +149,8 @@ class Follower:
         found.missed += batch.missed
         if batch.reset:
             found.resets += 1
-            self._on_reset(batch.key)
+            if self._on_reset is not None:
+                self._on_reset(batch.key, batch.position)
         found.damaged += batch.damaged
         try:
             found.incoming.take(batch.records)

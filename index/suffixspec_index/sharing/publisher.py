@@ -71,13 +71,21 @@ class Publisher:
         if not self._work.is_set():
             self._work.set()
 
-    def start_over(self, key: NamespaceKey) -> None:
-        """The log lost what was sent: send again what is kept of it, beside what is new."""
+    def start_over(self, key: NamespaceKey, position: str) -> None:
+        """A reader found that the log lost what it had, and goes on from ``position``: send again
+        what is kept of it, beside what is new."""
         with self._lock:
-            if not self._history.start_over(key):
-                return
+            life = self.log.life(position)
+            if life and life == self._spools[key].life:
+                return  # noticed when writing
+            self._start_over(key, life)
+
+    def _start_over(self, key: NamespaceKey, life: str) -> None:
+        """The lock is held."""
+        self._spools[key].life = life
+        if self._history.start_over(key):
             self._resend_at[key] = time.monotonic() + random.uniform(0, self._resend_within)
-        self._work.set()
+            self._work.set()
 
     def forget(self, key: NamespaceKey, origin: int, number: int, before: float) -> None:
         """A purge was followed: never send again what it reaches. See :meth:`History.forget`."""
@@ -224,7 +232,7 @@ class Publisher:
             return False
         records = [record for _, record in batch]
         try:
-            self._append(key, records)
+            position = self._append(key, records)
         except InputError as error:  # it would never be taken
             self._settle(key, batch, error=str(error))
         except BaseException:
@@ -232,15 +240,25 @@ class Publisher:
                 self._spools.put_back(key, batch)
             raise
         else:
+            self._look_for_loss(key, position)
             self._settle(key, batch)
         return True
 
-    def _append(self, key: NamespaceKey, records: Sequence[Record]) -> None:
+    def _append(self, key: NamespaceKey, records: Sequence[Record]) -> str:
         if records[0].kind is RecordKind.PURGE:
             mark = records[0]
-            self.log.purge(key, before=mark.before, origin=mark.origin, number=mark.number)
-        else:
-            self.log.append(key, records)
+            return self.log.purge(key, before=mark.before, origin=mark.origin, number=mark.number)
+        return self.log.append(key, records)
+
+    def _look_for_loss(self, key: NamespaceKey, position: str) -> None:
+        """Whether the log was emptied between this append and the one before. No reader may have
+        been quick enough to see both."""
+        life = self.log.life(position)
+        with self._lock:
+            known = self._spools[key].life
+            if known and life != known:
+                self._start_over(key, life)
+            self._spools[key].life = life
 
     def _settle(self, key: NamespaceKey, batch: list[Entry], error: str | None = None) -> None:
         records = [record for _, record in batch]
@@ -262,7 +280,7 @@ class Publisher:
                 return False
             names, records = self._history.next(key)
         with contextlib.suppress(InputError):  # it was taken before, so that cannot be
-            self._append(key, records)
+            self._look_for_loss(key, self._append(key, records))
         self._settle_again(key, names, len(records))
         return True
 

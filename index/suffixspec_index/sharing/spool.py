@@ -36,6 +36,7 @@ class Spool:
         dropped, dropped_tokens, sent, resent: counts since the start.
         error: why the last attempt failed; ``None``: it did not.
         troubled: the last attempt failed, and may be repeated from ``due`` on.
+        life: of the log, at the last append; see :meth:`SequenceLog.life`.
     """
 
     waiting: deque[Entry] = field(default_factory=deque)
@@ -48,6 +49,7 @@ class Spool:
     error: str | None = None
     troubled: bool = False
     due: float = 0.0  # time.monotonic()
+    life: str = ""
     backoff: Backoff = field(default_factory=Backoff)
 
     @property

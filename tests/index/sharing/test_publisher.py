@@ -48,6 +48,13 @@ def refuse(error: Exception) -> Callable[[NamespaceKey, Sequence[Record]], None]
     return raising
 
 
+def wait_for(holds: Callable[[], bool]) -> None:
+    ends = time.monotonic() + LONG
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.002)
+
+
 def test_records_arrive_in_order(log: FailingLog) -> None:
     sender = publisher(log)
     for number in range(1, 500):
@@ -157,3 +164,68 @@ def test_what_no_log_would_take_does_not_block_the_rest(log: FailingLog) -> None
     assert sender.close(LONG)
     assert numbers(log) == [2]
     assert sender.spool(KEY).dropped == 1
+
+
+def test_a_namespace_that_hangs_holds_up_no_other(log: FailingLog) -> None:
+    """Its first attempt does; from then on it is tried aside."""
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def before(key: NamespaceKey, records: Sequence[Record]) -> None:
+        if key != KEY:
+            return
+        if log.attempts > 1:
+            hangs.set()
+            goes_on.wait(LONG)
+        raise LogUnavailableError("its node is gone")
+
+    log.before = before
+    sender = publisher(log, spool_bytes=5_000)
+    for number in range(1, 8):
+        sender.put(KEY, record(number, range(50)))
+    assert hangs.wait(LONG)
+    assert sender.error == "its node is gone"
+    for number in range(100, 200):  # far more than the spool holds
+        sender.put(OTHER, record(number, range(50)))
+        wait_for(lambda number=number: numbers(log, OTHER)[-1:] == [number])  # type: ignore[misc]
+    assert sender.spool(OTHER).dropped == 0
+    assert sender.spool(KEY).dropped == 0
+    log.before = lambda key, records: None
+    goes_on.set()
+    assert sender.close(LONG)
+    assert numbers(log) == list(range(1, 8))
+    assert numbers(log, OTHER) == list(range(100, 200))
+
+
+def test_an_emptied_log_is_noticed_by_the_next_append(log: FailingLog) -> None:
+    sender = Publisher(log, spool_bytes=1 << 20, linger=0.0, resend_bytes=1 << 20)
+    for number in range(1, 6):
+        sender.put(KEY, record(number))
+        assert sender.flush(LONG)
+    log._store.streams.clear()
+    log._store.epoch = "another"
+    sender.put(KEY, record(6))
+    wait_for(lambda: sender.spool(KEY).resent == 5)
+    assert sorted(numbers(log)) == [1, 2, 3, 4, 5, 6]
+    sender.start_over(KEY, f"{log._store.epoch}.0")  # the reader's word comes later
+    sender.put(KEY, record(7))
+    assert sender.close(LONG)
+    assert sorted(numbers(log)) == [1, 2, 3, 4, 5, 6, 7]
+    assert sender.spool(KEY).resent == 5
+
+
+def test_a_resend_that_fails_is_taken_up_again(log: FailingLog) -> None:
+    sender = Publisher(log, spool_bytes=1 << 20, linger=0.0, resend_bytes=1 << 20)
+    for number in range(1, 6):
+        sender.put(KEY, record(number))
+    assert sender.flush(LONG)
+    log.before = refuse(LogUnavailableError("gone"))
+    attempts = log.attempts
+    log._store.streams.clear()
+    sender.start_over(KEY, "")
+    wait_for(lambda: log.attempts > attempts + 1)
+    assert sender.error == "gone"
+    log.before = lambda key, records: None
+    wait_for(lambda: sender.spool(KEY).resent == 5)
+    assert numbers(log) == [1, 2, 3, 4, 5]
+    assert sender.close(LONG)
+    assert sender.error is None
