@@ -98,7 +98,7 @@ class Runtime:
             speculative or SpeculativeConfig(),
             self.model,
             max_namespaces=config.max_namespaces,
-            shared_proposer=engine.proposer if engine is not None else None,
+            proposer_of=engine.proposer_of if engine is not None else None,
             share=sharing.attach if sharing is not None else None,
         )
         self.sessions = SessionTable(
@@ -111,6 +111,7 @@ class Runtime:
             drafting_config,
             observe=self.monitor.observe,
             observe_propose=self.monitor.observe_propose,
+            purged=self._purged,
         )
         self.started_at = time.time()
         self.ready = False
@@ -219,6 +220,12 @@ class Runtime:
         while True:
             await asyncio.sleep(min(_LEASES_EVERY_S, self.drafting.config.lease_seconds))
             await self.in_pool(self.drafting.expire)
+
+    def _purged(self, key: NamespaceKey) -> None:
+        """What the engine keeps of a namespace goes too: keys and values of its sessions, and what
+        a draft model holds. Waits for the engine to be between two steps."""
+        if self.engine is not None:
+            self.engine.drop_namespace(key.digest)
 
     def _session_ended(self, key: NamespaceKey, name: str) -> None:
         self.index_pool.submit(self._forget_session, key, name)

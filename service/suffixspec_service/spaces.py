@@ -32,7 +32,8 @@ Share = Callable[[NamespaceKey, SuffixIndex | None, Proposer], Proposer]
 """Called for each new space; returns the proposer to use instead, which also shares what it
 learns with other processes."""
 
-_SHARED = frozenset({"draft_model"})  # keeps nothing across sessions, whose names are apart
+ProposerOf = Callable[[str], Proposer | None]
+"""Gives the proposer of a namespace by its digest, where drafting needs a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,8 @@ class Space:
         model: whose tokens.
         proposer: drafts for its requests; thread-safe, so HTTP and gRPC use the same one.
         predictive: drafts for requests that carry a prediction: from that, and otherwise as
-            ``proposer``.
+            ``proposer`` (but for method ``draft_model``: that and predictions together is what
+            ``hybrid`` is for).
         index: the suffix index, where the method has one.
     """
 
@@ -90,8 +92,8 @@ class Spaces:
         speculative: what is proposed, in every space.
         model: whose tokens, where a request names no other; ``None``: each must name one.
         max_namespaces: of one tenant.
-        shared_proposer: drafts for every space where the method keeps nothing across sessions (a
-            draft model: its weights are there once).
+        proposer_of: of the engine that serves ``model``; asked where the method runs a draft
+            model, which is loaded once and keeps namespaces apart.
         share: see :data:`Share`.
     """
 
@@ -101,7 +103,7 @@ class Spaces:
         model: ModelIdentity | None = None,
         *,
         max_namespaces: int = 16,
-        shared_proposer: Proposer | None = None,
+        proposer_of: ProposerOf | None = None,
         share: Share | None = None,
     ) -> None:
         self.speculative = speculative
@@ -111,7 +113,7 @@ class Spaces:
             IndexConfig.from_speculative(self._suffix) if self._suffix is not None else None
         )
         self._max_namespaces = max_namespaces
-        self._shared_proposer = shared_proposer
+        self._proposer_of = proposer_of
         self._share = share
         self._lock = threading.Lock()
         self._spaces: dict[NamespaceKey, Space] = {}
@@ -125,7 +127,8 @@ class Spaces:
             model: whose tokens; ``None``: those of the model that is served.
 
         Raises:
-            ConfigError: no model is named, and none is served.
+            ConfigError: no model is named, and none is served; or the method runs a draft model
+                and the tokens are not those of the model that is served.
             InputError: the namespace has another vocabulary size.
             LimitExceededError: the tenant has as many namespaces as it may.
         """
@@ -177,19 +180,40 @@ class Spaces:
             )
 
     def _make(self, key: NamespaceKey, model: ModelIdentity, max_bytes: int | None) -> Space:
-        config, size = self.speculative, model.vocab_size
+        size = model.vocab_size
+        with_model = self._of_engine(key, model)
         index: SuffixIndex | None = None
         proposer: Proposer
         if self._suffix is not None:
             index = self.namespaces.get_or_create(key, vocab_size=size, max_bytes=max_bytes)
             proposer = SuffixProposer(self._suffix, index=index)
-        elif config.method in _SHARED and self._shared_proposer is not None:
-            proposer = self._shared_proposer
+            if isinstance(with_model, HybridProposer):
+                proposer = _over(with_model, proposer, size)
         else:
-            proposer = create_proposer(config, vocab_size=size)
+            proposer = with_model or create_proposer(self.speculative, vocab_size=size)
         if self._share is not None:
             proposer = self._share(key, index, proposer)
+        if isinstance(with_model, HybridProposer):
+            return Space(key, model, proposer, proposer, index)
         return Space(key, model, proposer, self._predictive(proposer, index, size), index)
+
+    def _of_engine(self, key: NamespaceKey, model: ModelIdentity) -> Proposer | None:
+        """The engine's proposer, where the method runs a draft model."""
+        config = self.speculative
+        if config.method != "draft_model" and not (config.method == "hybrid" and config.model):
+            return None
+        served = self.model
+        if self._proposer_of is None or served is None:
+            raise ConfigError(
+                f"method: {config.method!r} with a draft model needs an engine in this service; "
+                "serve a model, or use method 'suffix'"
+            )
+        if (model.tokenizer, model.vocab_size) != (served.tokenizer, served.vocab_size):
+            raise ConfigError(
+                f"model: {model.name!r} has another tokenizer than {served.name!r}, which the "
+                "draft model of this service drafts for"
+            )
+        return self._proposer_of(key.digest)
 
     def _predictive(
         self, proposer: Proposer, index: SuffixIndex | None, size: int | None
@@ -208,9 +232,19 @@ class Spaces:
 
 
 def _suffix_part(config: SpeculativeConfig) -> SpeculativeConfig | None:
-    """The configuration of the index, where the method is one or has one and no model beside it."""
+    """The configuration of the index, where the method is one or has one."""
     if config.method == "suffix":
         return config
-    if config.method == "hybrid" and config.model is None:
-        return replace(config, method="suffix")
+    if config.method == "hybrid":
+        return replace(config, method="suffix", model=None, use_heterogeneous_vocab=False)
     return None
+
+
+def _over(hybrid: HybridProposer, suffix: SuffixProposer, size: int | None) -> HybridProposer:
+    """A hybrid with the index of the space, whose budget the tenant's limits set, in the place of
+    the one that it was made with."""
+    members = [
+        Member(suffix) if isinstance(member.proposer, SuffixProposer) else member
+        for member in hybrid.members
+    ]
+    return HybridProposer(members, vocab_size=size)

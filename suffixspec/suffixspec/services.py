@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
     from suffixspec_index.sharing import Sharing
     from suffixspec_service.config import ServiceConfig, TlsConfig
+    from suffixspec_service.jobs import JobsConfig
     from suffixspec_service.runtime import Runtime
 
 
@@ -73,6 +75,7 @@ def make_runtime(
             :class:`~suffixspec_service.runtime.Runtime`.
     """
     from suffixspec_service.callers import Callers
+    from suffixspec_service.drafting import DraftingConfig
     from suffixspec_service.monitor import MonitorConfig
     from suffixspec_service.runtime import Runtime
     from suffixspec_service.tracing import trace_to
@@ -82,15 +85,37 @@ def make_runtime(
     if given.traces_endpoint is not None:
         trace_to(given.traces_endpoint)
     keep = given.keep_text
+    engine = None if drafts_only or given.model is None else _engine(settings, given.model)
     return Runtime(
         config,
-        None if drafts_only or given.model is None else _engine(settings, given.model),
+        engine,
         speculative=settings.speculative,
         model_name=given.served_model_name or given.model,
+        jobs_config=_jobs_config(settings, engine),
+        drafting_config=DraftingConfig(**given.drafting.model_dump()),
         monitor_config=MonitorConfig(keep_text=keep) if keep is not None else None,
         chat_template=_read(given.chat_template),
         sharing=_sharing(given),
     )
+
+
+def _jobs_config(settings: Settings, engine: Engine | None) -> JobsConfig:
+    """Jobs may use the tokenizer of the settings, and the served model's."""
+    from suffixspec_service.jobs import JobsConfig
+
+    config, given = JobsConfig(), settings.service
+    offered = dict(config.tokenizers)
+    if settings.tokenizer is not None:
+        offered[settings.tokenizer] = _absolute(settings.tokenizer)
+    if engine is not None and engine.model.tokenizer is not None and given.model is not None:
+        offered[given.served_model_name or given.model] = _absolute(given.model)
+    return replace(config, tokenizers=offered)
+
+
+def _absolute(place: str) -> str:
+    """A file or folder by its whole path: jobs run elsewhere. Other names as they are."""
+    path = Path(place).expanduser()
+    return str(path.resolve()) if path.exists() else place
 
 
 def _sharing(given: ServiceSettings) -> Sharing | None:

@@ -90,6 +90,23 @@ class LogSettings(BaseModel):
     format: Literal["text", "json"] = "text"
 
 
+class DraftingSettings(BaseModel):
+    """Bounds of drafting for other engines, per tenant but for those of single requests and
+    messages."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    lease_seconds: float = 60.0
+    max_lease_seconds: float = 600.0
+    session_idle_seconds: float = 600.0
+    max_leases: int = 64
+    max_requests: int = 4096
+    max_sessions: int = 4096
+    max_rows: int = 1024
+    """Requests, sessions or sequences in one message."""
+    max_context_tokens: int = 1 << 20
+
+
 class ServiceSettings(BaseModel):
     """What ``suffixspec serve`` runs, and where. Sizes are bytes."""
 
@@ -144,6 +161,7 @@ class ServiceSettings(BaseModel):
     keys."""
     traces_endpoint: str | None = None
     """Where OpenTelemetry traces go (OTLP over HTTP); by default nowhere."""
+    drafting: DraftingSettings = Field(default_factory=DraftingSettings)
 
 
 class Settings(BaseSettings):
@@ -318,9 +336,16 @@ def _expand_json(values: Values) -> Values:
 
 
 def _check_names(values: Values, origin: str) -> None:
-    sections: dict[str, Any] = {"": Settings, "log": LogSettings, "service": ServiceSettings}
+    sections: dict[str, Any] = {
+        "": Settings,
+        "log": LogSettings,
+        "service": ServiceSettings,
+        "service.drafting": DraftingSettings,
+    }
     for section, model in sections.items():
-        table = values.get(section) if section else values
+        table: Any = values
+        for part in section.split(".") if section else ():
+            table = table.get(part) if isinstance(table, Mapping) else None
         if not isinstance(table, Mapping):
             continue
         for name in table:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from suffixspec.settings import load_settings, parse_assignments
+from suffixspec.settings import DraftingSettings, load_settings, parse_assignments
 from suffixspec_index.errors import ConfigError
 from suffixspec_index.speculative_config import SpeculativeConfig
 
@@ -166,3 +166,19 @@ def test_the_password_of_a_log_is_not_shown() -> None:
     assert loaded.flat()["service.log"] == "redis://user:***@host:6379/0?prefix=x"
     plain = load_settings(flags={"service.log": "journal:a:b"})
     assert plain.flat()["service.log"] == "journal:a:b"
+
+
+def test_bounds_of_drafting_are_settings_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUFFIXSPEC_SERVICE__DRAFTING__MAX_LEASES", "3")
+    loaded = load_settings(flags={"service.drafting.lease_seconds": 5})
+    assert loaded.settings.service.drafting.max_leases == 3
+    assert loaded.flat()["service.drafting.lease_seconds"] == 5
+    with pytest.raises(ConfigError, match=r"service\.drafting\.max_lease.*max_leases"):
+        load_settings(flags={"service.drafting.max_lease": 5})
+
+
+def test_drafting_settings_are_those_of_the_service() -> None:
+    pytest.importorskip("grpc")
+    from suffixspec_service.drafting import DraftingConfig
+
+    assert DraftingConfig(**DraftingSettings().model_dump()) == DraftingConfig()

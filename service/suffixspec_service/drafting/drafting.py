@@ -18,6 +18,7 @@ import numpy as np
 
 from suffixspec_index.draft import Draft, DraftBatch, Source
 from suffixspec_index.errors import ConfigError, InputError, UnavailableError
+from suffixspec_index.namespaces import NamespaceKey
 from suffixspec_index.tokens import as_token_array
 from suffixspec_service.callers import Tenant
 from suffixspec_service.drafting.acceptance import Acceptance, AcceptanceLedger, as_paths
@@ -45,6 +46,7 @@ class Drafting:
         config: bounds.
         observe: called with a record of every request that ended.
         observe_propose: called with the seconds and the rows of every call of a proposer.
+        purged: called with each namespace whose contents a client had forgotten.
         clock: seconds, monotonic; for tests.
     """
 
@@ -55,10 +57,12 @@ class Drafting:
         *,
         observe: Callable[[RequestRecord], None] | None = None,
         observe_propose: Callable[[float, int], None] | None = None,
+        purged: Callable[[NamespaceKey], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.config = config or DraftingConfig()
         self._spaces = spaces
+        self._purged = purged
         self._clock = clock
         self._leases = LeaseTable(self.config)
         self._requests = Requests(self.config, self._leases, observe, observe_propose, clock)
@@ -202,9 +206,11 @@ class Drafting:
 
     def purge(self, tenant: Tenant, name: str) -> None:
         """Forget every sequence and idle session of the namespace and what was learned in it."""
-        index = self._leases.renewed(tenant, name, self._clock()).space.index
-        if index is not None:  # other methods remember nothing
-            index.purge()
+        space = self._leases.renewed(tenant, name, self._clock()).space
+        if space.index is not None:
+            space.index.purge()
+        if self._purged is not None:
+            self._purged(space.key)
 
     def statistics(self, tenant: Tenant, name: str) -> DraftingStatistics:
         """Sizes and counts. O(sequences)."""

@@ -12,7 +12,7 @@ from suffixspec_index.errors import ConfigError
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_traces.cost import DEFAULT_COST_MODEL, cost_model_names
 
-REPLAYABLE = ("suffix", "ngram", "prediction", "none")
+REPLAYABLE = ("suffix", "hybrid", "ngram", "prediction", "none")
 """Methods that a recording can be decoded with: those without a model."""
 
 _NGRAM = {"num_speculative_tokens": 8, "prompt_lookup_min": 2, "prompt_lookup_max": 5}
@@ -98,9 +98,11 @@ def labelled(methods: tuple[str | dict[str, Any], ...]) -> list[tuple[str, Specu
         if values == {"method": "ngram"}:
             values |= _NGRAM
         config = SpeculativeConfig.from_dict(values)
-        if config.method not in REPLAYABLE:
+        if config.method not in REPLAYABLE or config.model is not None:
+            with_model = " with a model" if config.model is not None else ""
             raise ConfigError(
-                f"methods: {config.method!r} cannot be replayed; use {', '.join(REPLAYABLE)}"
+                f"methods: {config.method!r}{with_model} cannot be replayed; use "
+                f"{', '.join(REPLAYABLE)}"
             )
         if any(config == other for _, other in found):
             raise ConfigError(f"methods: the configuration of {config.method!r} is given twice")

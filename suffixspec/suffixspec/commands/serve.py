@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -56,6 +57,14 @@ def serve(
         int | None,
         typer.Option(help="Streams send one packet of constant size per so many ms; 0: off."),
     ] = None,
+    keep_text: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-text/--no-keep-text",
+            help="Keep the text of recent sessions for the dashboard; by default only on loopback "
+            "without keys.",
+        ),
+    ] = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads of the model.")] = None,
 ) -> None:
     """Serve completions and drafts over HTTP and gRPC until interrupted.
@@ -76,12 +85,16 @@ def serve(
         "tls_key": _text(tls_key),
         "allow_public_without_keys": allow_public_without_keys,
         "stream_cadence_ms": stream_cadence_ms,
+        "keep_text": keep_text,
         "threads": threads,
     }
     loaded = loaded.with_flags({f"service.{name}": value for name, value in flags.items()})
     settings = loaded.settings
     if "log.level" not in loaded.origins or loaded.origins["log.level"] == "default":
         configure_logging(LogSettings(level="info", format=_log_format(loaded)))
+    # gRPC is never used in a forked child here (jobs are programs of their own); without this it
+    # warns at every fork. Read when grpc is imported.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     from suffixspec_service.server import listen
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)

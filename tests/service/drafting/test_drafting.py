@@ -20,6 +20,7 @@ from suffixspec_index.errors import (
     UnknownLeaseError,
     UnknownRequestError,
 )
+from suffixspec_index.namespaces import NamespaceKey
 from suffixspec_index.proposers.suffix import SuffixProposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_service.callers import Tenant
@@ -49,7 +50,14 @@ class Desk:
         self.clock = Clock()
         self.records: list[RequestRecord] = []
         self.spaces = Spaces(speculative or SpeculativeConfig())
-        self.drafting = Drafting(self.spaces, config, observe=self.records.append, clock=self.clock)
+        self.purged: list[NamespaceKey] = []
+        self.drafting = Drafting(
+            self.spaces,
+            config,
+            observe=self.records.append,
+            purged=self.purged.append,
+            clock=self.clock,
+        )
         self.lease = self.drafting.open(ANNE, WISH).lease
 
     def begin(self, number: int, prompt: Any, session: str = "s", **fields: Any) -> None:
@@ -280,6 +288,7 @@ def test_tenants_share_nothing() -> None:
     desk.drafting.begin(ANNE, desk.lease, [request])
     assert len(desk.drafting.step(ANNE, desk.lease, Step(proposed=[1])).token_ids) > 0
     desk.drafting.purge(BOB, other)
+    assert [key.tenant for key in desk.purged] == ["bob"]
     found = desk.drafting.statistics(ANNE, desk.lease).index
     assert found is not None
     assert found.tokens == 200

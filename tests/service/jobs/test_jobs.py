@@ -24,7 +24,12 @@ from suffixspec_traces.tuning import TuningReport
 KEYS = ("one:" + "a" * 32, "two:" + "b" * 32)
 ONE, TWO = ({"Authorization": f"Bearer {key.split(':')[1]}"} for key in KEYS)
 URL = "/v1/speculation"
-SMALL = {"kind": "replay", "samples": ["sql"], "methods": ["suffix", "none"], "limit_sessions": 3}
+SMALL = {
+    "kind": "replay",
+    "samples": ["sql"],
+    "methods": ["suffix", "hybrid", "none"],
+    "limit_sessions": 3,
+}
 
 
 @pytest.fixture
@@ -84,7 +89,7 @@ async def test_a_replay_runs_beside_the_service_and_its_report_reads_back(
     path = tmp_path / "report.json"
     path.write_bytes((await client.get(f"{URL}/jobs/{job_id}/result", headers=ONE)).content)
     report = ReplayReport.load(path)
-    assert [m.label for m in report.methods] == ["suffix", "none"]
+    assert [m.label for m in report.methods] == ["suffix", "hybrid", "none"]
     assert report.run.sessions == 3
     assert report.run.paths == ["sql"]
     assert report.methods[0].totals.tokens_per_step > 1.2  # type: ignore[operator]
@@ -215,6 +220,11 @@ async def test_closing_ends_what_runs(tmp_path: Path) -> None:
         ({"kind": "replay", "samples": ["sql"], "tokenizer": "/etc/passwd"}, 400, "tokenizer"),
         ({"kind": "replay", "samples": ["sql"], "cost_model": "/etc/passwd"}, 400, "cost model"),
         ({"kind": "replay", "samples": ["sql"], "methods": ["eagle"]}, 400, "methods"),
+        (
+            {"kind": "replay", "samples": ["sql"], "methods": [{"method": "hybrid", "model": "m"}]},
+            400,
+            "with a model",
+        ),
         ({"kind": "replay", "samples": ["sql"], "methods": ["none", "none"]}, 400, "twice"),
         ({"kind": "replay", "samples": ["sql"], "methods": [{"colour": 1}]}, 400, "colour"),
         ({"kind": "replay", "samples": ["sql"], "concurrency": 0}, 400, "concurrency"),

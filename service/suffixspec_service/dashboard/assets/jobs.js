@@ -51,7 +51,7 @@ const sources = (options) => {
 };
 
 const replayForm = (options) => {
-  const methods = options.methods.map((name) => check("method", name, name !== "prediction"));
+  const methods = options.methods.map((name) => check("method", name, !["prediction", "hybrid"].includes(name)));
   const own = h("textarea", { rows: 2, spellcheck: "false", placeholder: '{"method": "suffix", "suffix_decoding_max_spec_factor": 2.0}' });
   const concurrency = number("", { min: 1, max: 256, placeholder: "as recorded" });
   return {
