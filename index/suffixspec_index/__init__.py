@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from suffixspec_index.acceptance import AcceptanceModel
     from suffixspec_index.index import IndexStatistics, SuffixIndex
     from suffixspec_index.index_config import IndexConfig
+    from suffixspec_index.log import open_log
     from suffixspec_index.namespaces import NamespaceKey, Namespaces
+    from suffixspec_index.sharing import Sharing, SharingConfig
     from suffixspec_index.snapshot import load_index, load_tree, save_index, save_tree
     from suffixspec_index.tree import SuffixTree, TreeStatistics
 
@@ -22,11 +24,14 @@ _LAZY = {
     "IndexStatistics": "index",
     "NamespaceKey": "namespaces",
     "Namespaces": "namespaces",
+    "Sharing": "sharing",
+    "SharingConfig": "sharing",
     "SuffixIndex": "index",
     "SuffixTree": "tree",
     "TreeStatistics": "tree",
     "load_index": "snapshot",
     "load_tree": "snapshot",
+    "open_log": "log",
     "save_index": "snapshot",
     "save_tree": "snapshot",
 }
@@ -37,11 +42,14 @@ __all__ = [
     "IndexStatistics",
     "NamespaceKey",
     "Namespaces",
+    "Sharing",
+    "SharingConfig",
     "SuffixIndex",
     "SuffixTree",
     "TreeStatistics",
     "load_index",
     "load_tree",
+    "open_log",
     "save_index",
     "save_tree",
 ]

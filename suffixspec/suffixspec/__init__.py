@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from suffixspec_index.draft import Draft, DraftBatch, Source
     from suffixspec_index.index import IndexStatistics, SuffixIndex
     from suffixspec_index.index_config import IndexConfig
+    from suffixspec_index.log import open_log
     from suffixspec_index.namespaces import NamespaceKey, Namespaces
     from suffixspec_index.proposers import (
         Proposer,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
         create_proposer,
         register,
     )
+    from suffixspec_index.sharing import Sharing, SharingConfig
     from suffixspec_index.snapshot import load_index, load_tree, save_index, save_tree
     from suffixspec_index.speculative_config import METHODS, SpeculativeConfig
     from suffixspec_index.tree import SuffixTree, TreeStatistics
@@ -71,6 +73,8 @@ _LAZY = {
     "Proposer": "suffixspec_index.proposers",
     "RequestHandle": "suffixspec_index.proposers",
     "Settings": "suffixspec.settings",
+    "Sharing": "suffixspec_index.sharing",
+    "SharingConfig": "suffixspec_index.sharing",
     "Source": "suffixspec_index.draft",
     "SpeculativeConfig": "suffixspec_index.speculative_config",
     "SuffixIndex": "suffixspec_index.index",
@@ -81,6 +85,7 @@ _LAZY = {
     "load_index": "suffixspec_index.snapshot",
     "load_settings": "suffixspec.settings",
     "load_tree": "suffixspec_index.snapshot",
+    "open_log": "suffixspec_index.log",
     "register": "suffixspec_index.proposers",
     "save_index": "suffixspec_index.snapshot",
     "save_tree": "suffixspec_index.snapshot",
@@ -106,6 +111,8 @@ __all__ = [
     "Proposer",
     "RequestHandle",
     "Settings",
+    "Sharing",
+    "SharingConfig",
     "SnapshotCorruptError",
     "SnapshotError",
     "SnapshotFormatError",
@@ -128,6 +135,7 @@ __all__ = [
     "load_index",
     "load_settings",
     "load_tree",
+    "open_log",
     "register",
     "save_index",
     "save_tree",

@@ -6,7 +6,8 @@ a server that speaks like one: Valkey, a managed service), alone or as a cluster
 
 How durable an acknowledged record is depends on Redis: with ``appendfsync everysec`` up to a second
 can be lost when it is killed, and a failover loses what its replica did not have (``replicas=1``
-waits for one). Then writers notice, readers start over, and whoever has records sends them again.
+waits for one). Then writers notice, readers start over, and each replica sends its own newest
+records again (see :mod:`suffixspec_index.sharing.history`).
 
 Positions are ``EPOCH.ID`` with the id of a stream entry; see :mod:`.redis_scripts`.
 """
