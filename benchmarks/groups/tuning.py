@@ -17,11 +17,10 @@ from typing import Any
 
 from benchmarks.data import Corpus
 from benchmarks.harness import Context, Row, below, group, in_turn
-from benchmarks.raw_counts import RawCounts
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_traces.cost import load_cost_model
 from suffixspec_traces.model import TokenSession, Turn
-from suffixspec_traces.report.metrics import calibration
+from suffixspec_traces.report.metrics import calibration, calibration_before
 from suffixspec_traces.tuning.evaluate import Bench, Score
 from suffixspec_traces.tuning.space import VLLM_DEFAULT
 from suffixspec_traces.tuning.split import Parts
@@ -141,12 +140,6 @@ def _calibration_rows(context: Context, parts: Parts) -> list[Row]:
     before = ReplayPlan.build(parts.history, concurrency=8)
     held_out = ReplayPlan.build(parts.held_out, concurrency=8)
     ngram = {"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_min": 2}
-    raw = RawCounts()
-    replay(ReplayPlan.build(parts.history, concurrency=1), raw)
-    log = replay(ReplayPlan.build(parts.held_out, concurrency=1), raw).log
-    found = calibration(log.node_probs, log.node_accepted)
-    title = "calibration error: raw ratios of counts"
-    rows.append(Row(title, found.expected_calibration_error, None, None, "", "", None))
     for name, values in (
         ("suffix, fixed", {"method": "suffix", "dynamic": False}),
         ("suffix, dynamic", {"method": "suffix", "num_speculative_tokens": 48}),
@@ -158,14 +151,19 @@ def _calibration_rows(context: Context, parts: Parts) -> list[Row]:
         proposer = create_proposer(config, vocab_size=context.corpus.vocab_size)
         rule = create_depth_rule(config, cost, DepthSettings(load=8))
         replay(before, proposer, depth=rule)
-        log = replay(held_out, proposer, depth=rule).log
-        found = calibration(log.node_probs, log.node_accepted)
+        result = replay(held_out, proposer, depth=rule)
+        found = calibration(result.log.node_probs, result.log.node_accepted)
         title = f"calibration error: {name}"
         error = found.expected_calibration_error
         if "claims" in name:
             rows.append(Row(title, error, None, None, "", "", None))
         else:
             rows.append(below(title, error, None, "", limit=CALIBRATION_LIMIT))
+            pair = calibration_before(result)
+            assert pair is not None
+            before_error = pair.before.expected_calibration_error
+            title = f"calibration error: the same tokens {pair.basis}, {name}"
+            rows.append(Row(title, before_error, None, None, "", "", None))
     return rows
 
 

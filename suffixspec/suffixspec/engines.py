@@ -12,6 +12,7 @@ from suffixspec_index.speculative_config import SpeculativeConfig
 if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
     from suffixspec_engine.models import TargetModel
+    from suffixspec_index.depth import StepCost
 
 
 METHODS_OF_THE_ENGINE = ("draft_model",)
@@ -50,11 +51,32 @@ def make_engine(
     target: TargetModel,
     speculative: SpeculativeConfig | None,
     progress: Callable[[str], None] | None = None,
+    *,
+    cost_model: str | None = None,
 ) -> Engine:
-    """An engine with or without speculation; ``progress`` hears what is compiled meanwhile."""
+    """An engine with or without speculation; ``progress`` hears what is compiled meanwhile.
+
+    Args:
+        cost_model: name or file; what the setting of that name says. ``None``: what steps take is
+            learned from the first ones.
+
+    Raises:
+        ConfigError: there is no such cost model.
+    """
     from suffixspec_engine.engine import Engine
 
-    return Engine(target, speculative=speculative, progress=progress)
+    cost = step_cost(cost_model)
+    return Engine(target, speculative=speculative, step_cost=cost, progress=progress)
+
+
+def step_cost(cost_model: str | None) -> StepCost | None:
+    """What steps are expected to take, from the setting ``cost_model``; ``None`` where it is not
+    set. Raises what ``suffixspec_traces.cost.load_cost_model`` does."""
+    if cost_model is None:
+        return None
+    from suffixspec_traces.cost import load_cost_model
+
+    return load_cost_model(cost_model)
 
 
 def read_prompt(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import platformdirs
 
-from suffixspec.engines import load_target
+from suffixspec.engines import load_target, step_cost
 from suffixspec.settings import ServiceSettings, Settings
 from suffixspec_index.errors import ConfigError, MissingDependencyError
 
@@ -133,6 +133,7 @@ def _sharing(given: ServiceSettings) -> Sharing | None:
 
 def _engine(settings: Settings, model: str) -> Engine:
     given = settings.service
+    cost = step_cost(settings.cost_model)  # a wrong name is found out before a model is loaded
     target = load_target(
         model, dtype=given.dtype, threads=given.threads, max_model_len=given.max_model_len
     )
@@ -144,7 +145,7 @@ def _engine(settings: Settings, model: str) -> Engine:
         max_waiting=given.max_waiting,
         cache_bytes=given.cache_bytes,
     )
-    return Engine(target, speculative=settings.speculative, config=config)
+    return Engine(target, speculative=settings.speculative, config=config, step_cost=cost)
 
 
 def _tls(given: ServiceSettings) -> TlsConfig | None:

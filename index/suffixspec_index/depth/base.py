@@ -61,6 +61,11 @@ class DepthRule(ABC):
     def choose(self, drafts: DraftBatch) -> DraftBatch:
         """What is to be verified of the drafts, one per request of :meth:`plan`, in its order."""
 
+    def claims(self, chosen: DraftBatch) -> NDArray[np.float32]:
+        """``(n,)`` float32: what the proposers said of the draft tokens that :meth:`choose` gave
+        out; to be looked at only. O(n)."""
+        return chosen.probs
+
     @abstractmethod
     def learn(
         self,

@@ -149,6 +149,21 @@ class DepthController(DepthRule):
         self._backoff.count(step.slots, drafts.offsets, chosen.offsets)
         return chosen
 
+    def claims(self, chosen: DraftBatch) -> NDArray[np.float32]:
+        """See :meth:`.base.DepthRule.claims`."""
+        offered = None if self._step is None else self._step.offered
+        if offered is None or not len(chosen.token_ids):
+            return chosen.probs
+        found = kernels.origins(
+            offered.offsets,
+            offered.token_ids,
+            offered.parents,
+            chosen.offsets,
+            chosen.token_ids,
+            chosen.parents,
+        )
+        return offered.probs[found]
+
     def learn(
         self,
         token_ids: NDArray[np.int32],

@@ -183,3 +183,24 @@ def choose(drafts, probs, trust, rate, curve, scale, out_offsets, out):
             at += 1
         out_offsets[r + 1] = at
     return at
+
+
+@kernel
+def origins(offsets, token_ids, parents, kept_offsets, kept_ids, kept_parents):
+    """``(m,)`` int64: where in a batch each draft token stands that :func:`choose` kept of it.
+
+    What was kept stands in its old order, and siblings differ, so one pass finds all. O(n).
+    """
+    found = np.empty(len(kept_ids), np.int64)
+    for r in range(len(offsets) - 1):
+        first, start = offsets[r], kept_offsets[r]
+        i = first
+        for j in range(start, kept_offsets[r + 1]):
+            above = np.int64(-1)
+            if kept_parents[j] >= 0:
+                above = found[start + kept_parents[j]] - first
+            while token_ids[i] != kept_ids[j] or parents[i] != above:
+                i += 1
+            found[j] = i
+            i += 1
+    return found

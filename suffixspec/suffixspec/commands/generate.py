@@ -91,7 +91,9 @@ def generate(
         target = load_target(model, dtype=dtype, threads=threads)
         from suffixspec_engine.sampling import SamplingParams
 
-        engine = make_engine(target, speculative, doing.update)
+        engine = make_engine(
+            target, speculative, doing.update, cost_model=loaded.settings.cost_model
+        )
     params = SamplingParams(
         temperature=temperature,
         top_p=top_p,

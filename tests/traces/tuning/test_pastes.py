@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import tomllib
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from suffixspec_engine.vllm.settings import PluginSettings
 from suffixspec_index.proposers import create_proposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_traces.tuning import TuningReport
@@ -22,6 +25,7 @@ from suffixspec_traces.tuning.pastes import (
     vllm_json,
 )
 from suffixspec_traces.tuning.space import FAMILIES, NGRAM, SUFFIX, VLLM_SUFFIX
+from tests.engine.vllm.batches import vllm_config
 
 # As vLLM documents its SpeculativeConfig; it refuses every other key.
 VLLM_KEYS = {
@@ -74,20 +78,31 @@ def test_vllm_knows_every_key(family: object) -> None:
         assert settings_of(again) == settings_of(config)
 
 
-def test_the_plug_in_gets_its_settings_from_the_environment() -> None:
-    first, second, third = plugin_shell(TUNED, "a'b", "tuned").text.splitlines()
-    assert shlex.split(first) == ["export", "SUFFIXSPEC_COST_MODEL=a'b"]
-    name, _, value = shlex.split(second)[1].partition("=")
-    assert name == "SUFFIXSPEC_SPECULATIVE"
-    assert SpeculativeConfig.from_json(value) == TUNED
-    words = shlex.split(third)
-    assert words[:4] == ["vllm", "serve", "MODEL", "--speculative-config"]
-    assert json.loads(words[4]) == {
-        "method": "custom_class",
-        "model": PLUGIN_CLASS,
-        "num_speculative_tokens": TUNED.num_speculative_tokens,
-    }
-    SpeculativeConfig.from_json(words[4])
+def _as_vllm_has_it(text: str) -> Any:
+    """The configuration of a vLLM that was started with this line, as far as the plug-in reads."""
+    words = shlex.split(text.replace("\\\n", " "))  # shlex knows no continued lines
+    assert words[:3] == ["vllm", "serve", "MODEL"]
+    options = zip(words[3::2], words[4::2], strict=True)
+    given = {name: json.loads(value) for name, value in options}
+    speculative = given["--speculative-config"]
+    assert set(speculative) == {"method", "model", "num_speculative_tokens"}
+    assert (speculative["method"], speculative["model"]) == ("custom_class", PLUGIN_CLASS)
+    SpeculativeConfig.from_dict(speculative)
+    additional = given["--additional-config"]
+    assert list(additional) == ["suffixspec"]
+    return vllm_config(
+        most=speculative["num_speculative_tokens"], additional=additional["suffixspec"]
+    )
+
+
+@pytest.mark.parametrize("config", [c for c in [*CONFIGS, TUNED] if c.draft_shape == "path"])
+def test_the_plug_in_reads_its_settings_back(config: SpeculativeConfig) -> None:
+    config = replace(config, dynamic=config.dynamic and config.method == "suffix")
+    read = PluginSettings.from_vllm(_as_vllm_has_it(plugin_shell(config, "tuned").text))
+    assert settings_of(read.speculative) == settings_of(config)
+    for key in ("num_speculative_tokens", "dynamic", "min_match_len"):
+        assert getattr(read.speculative, key) == getattr(config, key)
+    assert read.log is None  # and nothing that tuning does not know of
 
 
 def test_what_a_report_offers(report: TuningReport, tmp_path: Path) -> None:
@@ -95,5 +110,4 @@ def test_what_a_report_offers(report: TuningReport, tmp_path: Path) -> None:
         assert [p.language for p in one.pastes] == ["yaml", "toml", "json", "json", "shell"]
         for paste in one.pastes:
             assert one.row(paste.role) is not None
-        plugin = json.loads(one.pastes[-1].text.splitlines()[1].partition("=")[2].strip("'"))
-        assert plugin["draft_shape"] == "path"  # vLLM verifies no trees
+        PluginSettings.from_vllm(_as_vllm_has_it(one.pastes[-1].text))  # refuses trees

@@ -53,13 +53,14 @@ def _record(
     token_ids: Ints,
     parents: Ints,
     probs: NDArray[np.float32],
+    claims: NDArray[np.float32],
     sources: NDArray[np.uint8],
     match_lens: Ints,
     outputs: Ints,
     rows: Longs,
     steps: Ints,
     nodes: Ints,
-    node_probs: NDArray[np.float32],
+    node_probs: NDArray[np.float32],  # (nodes, 2): as judged, as claimed
     node_flags: NDArray[np.uint8],
     size: Longs,
     gained: Longs,
@@ -80,7 +81,8 @@ def _record(
             out = base + i
             nodes[out, 0] = token_ids[i]
             nodes[out, 1] = parents[i]
-            node_probs[out] = probs[i]
+            node_probs[out, 0] = probs[i]
+            node_probs[out, 1] = claims[i]
             node_flags[out, 0] = sources[i]
             node_flags[out, 1] = 0
             # Parents precede children and siblings differ, so one pass follows the right path.
@@ -126,7 +128,7 @@ def _depths(offsets: Longs, parents: Ints) -> Ints:
 class StepLog:
     """Growing arrays of steps and draft nodes.
 
-    Memory: 52 bytes per step and 14 per draft node; appending is amortised O(1).
+    Memory: 52 bytes per step and 18 per draft node; appending is amortised O(1).
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -134,20 +136,28 @@ class StepLog:
         self._steps = np.empty((capacity, len(Step)), np.int32)
         self._times = np.empty((capacity, 2), np.int64)
         self._nodes = np.empty((4 * capacity, 2), np.int32)
-        self._probs = np.empty(4 * capacity, np.float32)
+        self._probs = np.empty((4 * capacity, 2), np.float32)
         self._flags = np.empty((4 * capacity, 2), np.uint8)
         self._gained = np.zeros(65, np.int64)
 
     def __len__(self) -> int:
         return int(self._size[0])
 
-    def record(self, drafts: DraftBatch, outputs: Ints, rows: Longs) -> tuple[int, Longs]:
+    def record(
+        self,
+        drafts: DraftBatch,
+        outputs: Ints,
+        rows: Longs,
+        claims: NDArray[np.float32] | None = None,
+    ) -> tuple[int, Longs]:
         """Verify one step of every row and log it.
 
         Args:
             drafts: one draft per row.
             outputs: the recorded output tokens of all turns, ``(n,)`` int32.
             rows: ``(rows, 4)`` int64, see :class:`Row`; the cursors are moved.
+            claims: what proposers said of the draft tokens, where that was corrected; ``None``:
+                the drafts' probabilities.
 
         Returns:
             How many rows ended, and the ``(rows + 1,)`` offsets of what each row gained (a view
@@ -162,6 +172,7 @@ class StepLog:
             drafts.token_ids,
             drafts.parents,
             drafts.probs,
+            drafts.probs if claims is None else claims,
             drafts.sources,
             drafts.match_lens,
             outputs,
@@ -226,8 +237,13 @@ class StepLog:
 
     @property
     def node_probs(self) -> NDArray[np.float32]:
-        """``(nodes,)`` float32, the proposer's probability that the node is accepted."""
-        return self._probs[: self._size[1]]
+        """``(nodes,)`` float32, the probability that the node is accepted, as it was judged."""
+        return self._probs[: self._size[1], 0]
+
+    @property
+    def node_claims(self) -> NDArray[np.float32]:
+        """``(nodes,)`` float32, the same as the proposer said it, before anything corrected it."""
+        return self._probs[: self._size[1], 1]
 
     @property
     def node_sources(self) -> NDArray[np.uint8]:

@@ -24,7 +24,7 @@ from suffixspec_index.draft import Source
 from suffixspec_traces.replay.decode import ReplayResult
 from suffixspec_traces.report.groups import bucket_labels
 from suffixspec_traces.report.metrics import CONCURRENCIES, MATCH_EDGES
-from suffixspec_traces.report.model import Interval, MethodReport, ReplayReport
+from suffixspec_traces.report.model import Calibration, Interval, MethodReport, ReplayReport
 from suffixspec_traces.report.token_view import TokenTexts, ViewLimits, token_view
 from suffixspec_traces.report.visible import visible_text
 
@@ -145,12 +145,16 @@ def _series(method: MethodReport) -> dict[str, Any]:
         ],
         "sessions": _thinned([v for v in per_session if v is not None]),
         "speedups": [[r.concurrency, r.speedup, r.extrapolated] for r in method.predicted],
-        "calibration": [
-            [b.mean_probability, b.acceptance_rate, b.drafted]
-            for b in method.calibration.bins
-            if b.drafted
-        ],
+        "calibration": _curve(method.calibration),
+        "before": _curve(before.before) if (before := method.calibration_before) else [],
     }
+
+
+def _curve(calibration: Calibration) -> list[list[float | int | None]]:
+    """Points of a reliability curve."""
+    return [
+        [b.mean_probability, b.acceptance_rate, b.drafted] for b in calibration.bins if b.drafted
+    ]
 
 
 def _thinned(values: list[float]) -> list[float]:

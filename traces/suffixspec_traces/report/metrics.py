@@ -18,9 +18,11 @@ from suffixspec_traces.model import ReadReport
 from suffixspec_traces.replay.decode import ReplayResult
 from suffixspec_traces.replay.log import Step, StepLog
 from suffixspec_traces.report.bootstrap import ratio_interval
+from suffixspec_traces.report.claims import claims_of
 from suffixspec_traces.report.groups import Grouped, bucket_labels, bucketed
 from suffixspec_traces.report.model import (
     Calibration,
+    CalibrationBefore,
     CostInfo,
     CurvePoint,
     Distribution,
@@ -149,6 +151,7 @@ class _Method:
             ],
             session_tokens_per_step=distribution(self.by_session),
             calibration=calibration(log.node_probs, log.node_accepted),
+            calibration_before=calibration_before(self.result),
             timing=self._timing(),
             predicted=predicted,
         )
@@ -374,6 +377,19 @@ def calibration(probs: NDArray[np.float32], accepted: NDArray[np.bool_]) -> Cali
             )
             for b in range(RELIABILITY_BINS)
         ],
+    )
+
+
+def calibration_before(result: ReplayResult) -> CalibrationBefore | None:
+    """The calibration before and after learning, on the same draft tokens; ``None`` without any."""
+    found = claims_of(result)
+    if not len(found.nodes):
+        return None
+    accepted = result.log.node_accepted[found.nodes]
+    return CalibrationBefore(
+        basis=found.basis,
+        before=calibration(found.probs, accepted),
+        after=calibration(result.log.node_probs[found.nodes], accepted),
     )
 
 

@@ -195,6 +195,23 @@ class Calibration(_Part):
     bins: list[ReliabilityBin]
 
 
+class CalibrationBefore(_Part):
+    """The same draft tokens by the probabilities that they had before anything was learned."""
+
+    basis: Literal["as claimed", "ratios of counts", "ratios of counts and as claimed"]
+    """What the proposer said; or, for tokens of suffix trees, whose probabilities are learned where
+    they are made, ratios of counts as SuffixDecoding has them."""
+    before: Calibration
+    after: Calibration
+    """As they were judged: the learned probabilities of these tokens."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def draft_tokens(self) -> int:
+        """How many tokens both were taken from; a sample, where counting all would take long."""
+        return sum(row.drafted for row in self.before.bins)
+
+
 class Timing(_Part):
     """Time in the proposer, in nanoseconds, and the speed of the replay."""
 
@@ -256,6 +273,7 @@ class MethodReport(_Part):
     sessions: list[SessionRow]
     session_tokens_per_step: Distribution | None
     calibration: Calibration
+    calibration_before: CalibrationBefore | None = None
     timing: Timing
     predicted: list[SpeedupRow]
 

@@ -8,7 +8,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from suffixspec_traces.report.model import GroupRow, Interval, MethodReport, ReplayReport
+from suffixspec_traces.report.model import (
+    GroupRow,
+    Interval,
+    MethodReport,
+    ReliabilityBin,
+    ReplayReport,
+)
 from suffixspec_traces.report.visible import visible_text
 
 _ROWS = 15
@@ -30,6 +36,7 @@ def report_tables(report: ReplayReport) -> RenderableType:
         _groups(report, "By match length", "match", lambda m: m.by_match_length, ordered=True),
         _groups(report, "By turn", "turn", lambda m: m.by_turn, ordered=True),
         _groups(report, "By tool the turn calls", "tool", lambda m: m.by_tool),
+        *_calibrations(report),
         _speedups(report),
         Text(f"Cost model {report.cost_model.name}: {report.cost_model.provenance}", style="dim"),
     ]
@@ -73,6 +80,10 @@ def _summary(report: ReplayReport) -> Table:
         ("proposing, p50 / p99", _propose),
         ("proposer, all calls, per token", _per_token),
         ("Brier score of the probabilities", lambda m: _decimal(m.calibration.brier_score, 3)),
+        (
+            "expected calibration error",
+            lambda m: _decimal(m.calibration.expected_calibration_error, 3),
+        ),
         ("replayed tokens per second", lambda m: _count(m.timing.output_tokens_per_s)),
     ]
     for name, figure in rows:
@@ -160,6 +171,52 @@ def _positions(report: ReplayReport) -> Table:
             )
         table.add_row(str(d), *cells)
     return table
+
+
+def _calibrations(report: ReplayReport) -> list[Table]:
+    """Before and after learning, on the same draft tokens; nothing where nobody drafted."""
+    drafting = [m for m in report.methods if m.calibration_before is not None]
+    if not drafting:
+        return []
+    table = _table("Do probabilities tell the truth? Before learning, and after")
+    for name in ("method", "before is"):
+        table.add_column(name)
+    for name in ("draft tokens", "Brier score", "calibration error"):
+        table.add_column(name, justify="right")
+    for method in drafting:
+        found = method.calibration_before
+        assert found is not None
+        pair = found.before, found.after
+        table.add_row(
+            _plain(method.label),
+            found.basis,
+            f"{found.draft_tokens:,}",
+            " → ".join(_decimal(c.brier_score, 3) for c in pair),
+            " → ".join(_decimal(c.expected_calibration_error, 3) for c in pair),
+        )
+    return [table, *(_reliability(m) for m in drafting)]
+
+
+def _reliability(method: MethodReport) -> Table:
+    """The curve as bars: what was said, what came true."""
+    found = method.calibration_before
+    assert found is not None
+    table = _table(f"Reliability of {_plain(method.label)}: accepted, by the probability given")
+    table.add_column("probability", justify="right")
+    for name in ("before", "after"):
+        table.add_column(name)
+        table.add_column("tokens", justify="right")
+    for before, after in zip(found.before.bins, found.after.bins, strict=True):
+        if before.drafted or after.drafted:
+            cells = [cell for row in (before, after) for cell in (_bar(row), f"{row.drafted:,}")]
+            table.add_row(f"{before.low:.1f}–{before.high:.1f}", *cells)
+    return table
+
+
+def _bar(row: ReliabilityBin) -> str:
+    if row.acceptance_rate is None:
+        return "–"
+    return f"{'█' * round(10 * row.acceptance_rate):<10} {row.acceptance_rate:.2f}"
 
 
 def _speedups(report: ReplayReport) -> Table:

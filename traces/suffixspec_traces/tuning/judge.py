@@ -256,5 +256,5 @@ def _pastes(
     pastes += [vllm_json(configs[role], role) for role in built_in if role in configs]
     plugin: Role = "tuned, paths only"
     if plugin in configs:
-        pastes.append(plugin_shell(configs[plugin], cost_model, plugin))
+        pastes.append(plugin_shell(configs[plugin], plugin))
     return pastes

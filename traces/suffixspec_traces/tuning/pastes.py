@@ -95,24 +95,23 @@ def vllm_json(config: SpeculativeConfig, role: Role) -> Paste:
     )
 
 
-def plugin_shell(config: SpeculativeConfig, cost_model: str, role: Role) -> Paste:
-    """For our plug-in inside vLLM: vLLM is told the class and the most tokens, and the plug-in
-    reads the rest from the environment. ``config`` must draft paths: vLLM verifies no trees."""
+def plugin_shell(config: SpeculativeConfig, role: Role) -> Paste:
+    """For our plug-in inside vLLM: vLLM is told the class and the most tokens, and hands the rest
+    to the plug-in. It measures what vLLM's steps take, so no cost model is named. ``config`` must
+    draft paths: vLLM verifies no trees."""
     vllm = {
         "method": "custom_class",
         "model": PLUGIN_CLASS,
         "num_speculative_tokens": config.num_speculative_tokens,
     }
-    text = "".join(
-        (
-            f"export SUFFIXSPEC_COST_MODEL={_quoted(cost_model)}\n",
-            f"export SUFFIXSPEC_SPECULATIVE={_quoted(json.dumps(settings_of(config)))}\n",
-            f"vllm serve MODEL --speculative-config {_quoted(json.dumps(vllm))}\n",
-        )
+    ours = {"suffixspec": {"speculative": settings_of(config)}}
+    text = (
+        f"vllm serve MODEL --speculative-config {_quoted(json.dumps(vllm))} \\\n"
+        f"    --additional-config {_quoted(json.dumps(ours))}\n"
     )
     return Paste(
         title="vLLM with suffixspec's plug-in",
-        where="the environment and command line of vLLM",
+        where="the command line of vLLM",
         role=role,
         language="shell",
         text=text,

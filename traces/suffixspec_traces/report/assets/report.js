@@ -87,6 +87,10 @@
       mode: "lines+markers", line: { color: series(i), width: 2, dash: dashes[i % 6] },
       marker: { size: 7, symbol: symbols[i % 6] },
       hovertemplate: "said %{x:.2f}, accepted %{y:.2f}<br>%{customdata:,} tokens<extra></extra>" },
+    { x: m.before.map((p) => p[0]), y: m.before.map((p) => p[1]), customdata: m.before.map((p) => p[2]),
+      mode: "lines+markers", opacity: 0.5, line: { color: series(i), width: 1, dash: "dot" },
+      marker: { size: 7, symbol: symbols[i % 6] + "-open" },
+      hovertemplate: "before learning: said %{x:.2f}, accepted %{y:.2f}<br>%{customdata:,} tokens<extra></extra>" },
   ]), layout("probability given", "accepted", {
     x: { range: [0, 1.02] }, y: { range: [0, 1.02] },
     shapes: [{ type: "line", x0: 0, x1: 1, y0: 0, y1: 1, line: { color: colour("soft"), width: 1, dash: "dot" } }],
