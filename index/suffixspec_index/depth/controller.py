@@ -162,7 +162,8 @@ class DepthController(DepthRule):
             chosen.token_ids,
             chosen.parents,
         )
-        return offered.probs[found]
+        claimed: NDArray[np.float32] = offered.probs[found]
+        return claimed
 
     def learn(
         self,

@@ -2,9 +2,9 @@
 
 At concurrency ``N`` a step holds the tokens of ``N`` requests, each ``1 + drafted``. How many
 they draft together is taken as the sum of ``N`` independent draws from the steps that were
-replayed; its distribution is computed, not sampled. The proposer's measured time counts in full,
-for every request of the step, as if nothing overlapped it. Prefill is the same with and without
-speculation and is left out.
+replayed; its distribution is computed, not sampled. The proposer's measured time counts in full, as
+if nothing overlapped it: once for a step what a call takes, and for every request its own part.
+Prefill is the same with and without speculation and is left out.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ class DecodeWork:
         drafted: ``(steps,)`` draft tokens of every step.
         step_context: ``(steps,)`` tokens of context before every step.
         token_context: mean context of an output token, which is what a plain step reads.
-        overhead_ms: the proposer's time, all calls together.
+        overhead_ms: the proposer's time for the requests, all steps together.
         batch: ``(steps,)`` the forward pass each step was part of, where the drafts of a pass were
             chosen together; ``None``: drafts do not depend on each other.
+        call_ms: the proposer's time for each forward pass, however many requests it holds.
     """
 
     tokens: int
@@ -37,6 +38,7 @@ class DecodeWork:
     token_context: float
     overhead_ms: float
     batch: NDArray[np.int32] | None = None
+    call_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ def predict(model: PointsCost | RooflineCost, work: DecodeWork, concurrency: int
         cost = model.step_ms(np.arange(len(sizes)), n * float(work.step_context.mean()), n)
         step = float(sizes @ cost)
     per_step = work.tokens / steps
-    proposer = n * work.overhead_ms / work.tokens
+    proposer = n * work.overhead_ms / work.tokens + work.call_ms / per_step
     return Prediction(n, plain, step / per_step + proposer, proposer)
 
 

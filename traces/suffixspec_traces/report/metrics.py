@@ -14,6 +14,7 @@ from suffixspec_index.draft import Source
 from suffixspec_index.errors import InputError
 from suffixspec_traces.cost.model import PointsCost, RooflineCost
 from suffixspec_traces.cost.predict import DecodeWork, predict
+from suffixspec_traces.cost.proposing import ProposingCost
 from suffixspec_traces.model import ReadReport
 from suffixspec_traces.replay.decode import ReplayResult
 from suffixspec_traces.replay.log import Step, StepLog
@@ -114,6 +115,9 @@ class _Method:
         self.turn_number = np.array([t.number + 1 for t in turns], np.int64)
         self.session = self.turn_session[self.turn]
         self.by_session = Grouped.of(self.log, self.session, len(self.plan.sessions))
+        self.proposing = ProposingCost.of(
+            self.log.column(Step.BATCH), self.log.propose_ns + self.log.advance_ns
+        )
         self.context = self.turn_prompt[self.turn] + self.log.column(Step.POSITION)
 
     def report(self) -> MethodReport:
@@ -226,8 +230,7 @@ class _Method:
         read = float((gained * context + gained * (gained - 1) // 2).sum())
         touched = np.unique(self.turn[chosen])
         overhead_ns = (
-            self.log.propose_ns[chosen].sum()
-            + self.log.advance_ns[chosen].sum()
+            self.proposing.request_ns[chosen].sum()
             + self.result.begin_ns[touched].sum()
             + self.result.finish_ns[touched].sum()
         )
@@ -238,6 +241,7 @@ class _Method:
             token_context=read / tokens if tokens else 0.0,
             overhead_ms=float(overhead_ns) / 1e6,
             batch=self.log.column(Step.BATCH)[chosen] if self.result.load == n else None,
+            call_ms=self.proposing.call_ns / 1e6,
         )
 
     def _predicted(self) -> list[SpeedupRow]:
@@ -284,13 +288,14 @@ class _Method:
         n, sessions = self.plan.concurrency, len(self.plan.sessions)
         gained = self.log.column(Step.GAINED)
         step_ms = self.cost.step_ms(n * (1 + self.log.column(Step.DRAFTED)), n * self.context, n)
-        proposer = np.bincount(
-            self.session, self.log.propose_ns + self.log.advance_ns, sessions
-        ) + np.bincount(self.turn_session, self.result.begin_ns + self.result.finish_ns, sessions)
+        proposer = np.bincount(self.session, self.proposing.request_ns, sessions) + np.bincount(
+            self.turn_session, self.result.begin_ns + self.result.finish_ns, sessions
+        )
+        calls = self.by_session.steps * self.proposing.call_ns
         plain = np.bincount(
             self.session, gained * self.cost.step_ms(n, n * self.context, n), sessions
         )
-        with_drafts = np.bincount(self.session, step_ms, sessions) + n * proposer / 1e6
+        with_drafts = np.bincount(self.session, step_ms, sessions) + (n * proposer + calls) / 1e6
         spread = ratio_interval(
             plain,
             with_drafts,

@@ -13,6 +13,7 @@ from suffixspec_index.depth import DepthSettings, create_depth_rule
 from suffixspec_index.proposers import create_proposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_traces.cost import DecodeWork, PointsCost, RooflineCost, predict
+from suffixspec_traces.cost.proposing import ProposingCost
 from suffixspec_traces.replay import ReplayPlan, ReplayResult, Step, replay, warm_up
 from suffixspec_traces.tuning.packing import PackedSession
 from suffixspec_traces.tuning.split import Parts
@@ -163,12 +164,14 @@ def score(result: ReplayResult, cost: Cost, concurrency: int) -> Score:
     context = turn_prompt[turn] + log.column(Step.POSITION)
     tokens = int(turn_output.sum())
     turn_context = turn_prompt + (turn_output - 1) / 2  # mean over the turn's tokens
-    proposer_ns = np.bincount(
-        turn_session[turn],
-        _undisturbed(log.propose_ns) + _undisturbed(log.advance_ns),
-        len(plan.sessions),
-    ) + np.bincount(turn_session, result.begin_ns + result.finish_ns, len(plan.sessions))
-    proposer_ms = n * proposer_ns / 1e6
+    session = turn_session[turn]
+    proposing = ProposingCost.of(
+        log.column(Step.BATCH), _undisturbed(log.propose_ns) + _undisturbed(log.advance_ns)
+    )
+    proposer_ns = np.bincount(session, proposing.request_ns, len(plan.sessions))
+    proposer_ns += np.bincount(turn_session, result.begin_ns + result.finish_ns, len(plan.sessions))
+    calls_ns = np.bincount(session, minlength=len(plan.sessions)) * proposing.call_ns
+    proposer_ms = (n * proposer_ns + calls_ns) / 1e6
     prediction = predict(
         cost,
         DecodeWork(
@@ -178,6 +181,7 @@ def score(result: ReplayResult, cost: Cost, concurrency: int) -> Score:
             token_context=float((turn_output * turn_context).sum() / tokens),
             overhead_ms=float(proposer_ns.sum()) / 1e6,
             batch=log.column(Step.BATCH) if result.load else None,
+            call_ms=proposing.call_ns / 1e6,
         ),
         n,
     )
