@@ -1,7 +1,7 @@
 """kill -9 at random moments: of replicas, of Redis, of both, over and over.
 
 Whatever was acknowledged is there afterwards, nothing was ever damaged, and every replica, survivor
-or newcomer, holds the same. ``SUFFIXSPEC_CHAOS_ROUNDS`` sets the number of rounds (default 3),
+or newcomer, holds the same. ``CHAOS_ROUNDS`` sets the number of rounds (default 3),
 ``SUFFIXSPEC_CHAOS_SEED`` what happens in them.
 """
 
@@ -26,7 +26,7 @@ from tests.index.sharing.replicas import LONG, Replica, closing
 from tests.redis_servers import RedisServer
 
 ROOT = Path(__file__).resolve().parents[3]
-ROUNDS = int(os.environ.get("SUFFIXSPEC_CHAOS_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "3"))
 SEED = int(os.environ.get("SUFFIXSPEC_CHAOS_SEED", "1"))
 VICTIMS = ("replica", "redis", "both")
 
