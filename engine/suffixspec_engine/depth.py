@@ -6,7 +6,7 @@ nothing here runs: speculation that is off costs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from suffixspec_engine.proposing import Proposed, Proposing
 from suffixspec_engine.request import Request
-from suffixspec_index.depth import DepthController, DepthRule, MeasuredCost, StepCost
+from suffixspec_index.depth import (
+    DepthController,
+    DepthRule,
+    DraftCalibration,
+    MeasuredCost,
+    StepCost,
+)
 from suffixspec_index.depth import create_depth_rule as create_rule
 from suffixspec_index.draft import Draft, DraftBatch
 from suffixspec_index.speculative_config import SpeculativeConfig
@@ -38,6 +44,7 @@ class EngineDepth:
         if speculative is not None:
             self._rule = create_rule(speculative, self.cost)
         self._planned: Sequence[Request] = ()
+        self._calibrations: dict[str, DraftCalibration] = {}
 
     def draft(
         self,
@@ -71,7 +78,8 @@ class EngineDepth:
         offered = [
             Draft.empty() if fixed else one.draft for fixed, one in zip(whole, given, strict=True)
         ]
-        chosen = rule.choose(DraftBatch.of(offered))
+        experience = [self.calibration_of(request.namespace) for request in ending]
+        chosen = rule.choose(DraftBatch.of(offered), experience)
         return [
             one if fixed or len(kept) == len(one.draft) else _cut(one, kept)
             for fixed, one, kept in zip(whole, given, chosen, strict=True)
@@ -104,6 +112,48 @@ class EngineDepth:
         """A request has ended."""
         if self._rule is not None:
             self._rule.forget(id(request))
+
+    # --- what outlives the engine ----------------------------------------------------------------
+
+    def calibration_of(self, namespace: str) -> DraftCalibration:
+        """What the probabilities of a namespace's drafts are worth; never shared with another."""
+        return self._calibrations.setdefault(namespace, DraftCalibration())
+
+    def drop_namespace(self, namespace: str) -> None:
+        """Forget a namespace's calibration. Unknown ones are ignored."""
+        self._calibrations.pop(namespace, None)
+
+    def learned(self) -> dict[str, bytes]:
+        """What was learned: ``costs`` and ``rates`` of this engine, and ``calibration/NAMESPACE``
+        of each namespace. Nothing, where depths are not chosen."""
+        if not isinstance(self._rule, DepthController):
+            return {}
+        found = {f"calibration/{n}": c.to_bytes() for n, c in self._calibrations.items()}
+        if self.cost.ready:
+            found |= {"costs": self.cost.to_bytes(), "rates": self._rule.rates.to_bytes()}
+        return found
+
+    def restore(self, learned: Mapping[str, bytes]) -> None:
+        """Go on from what :meth:`learned` gave another engine of the same model and machine. The
+        costs are a seed: their scale is fitted to the first steps. Other names are ignored.
+
+        Raises:
+            SnapshotCorruptError: a piece makes no sense. Nothing is changed then.
+        """
+        if not isinstance(self._rule, DepthController):
+            return
+        prefix = "calibration/"
+        calibrations = {
+            name.removeprefix(prefix): DraftCalibration.from_bytes(piece)
+            for name, piece in learned.items()
+            if name.startswith(prefix)
+        }
+        costs = MeasuredCost.from_bytes(learned["costs"]) if "costs" in learned else None
+        if "rates" in learned:
+            self._rule.rates.take(learned["rates"])
+        if costs is not None and costs.ready:
+            self.cost.start_from(costs)
+        self._calibrations |= calibrations
 
     def to_dict(self) -> dict[str, Any]:
         """What was learned, as JSON values: speed-ups by batch size, milliseconds by tokens."""

@@ -139,6 +139,7 @@ class Engine:
 
         def forget() -> None:
             self._core.cache.drop_namespace(namespace)
+            self._core.depth.drop_namespace(namespace)
             if self._proposers is not None:
                 self._proposers.drop(namespace)
 
@@ -297,6 +298,21 @@ class Engine:
     def depth(self) -> EngineDepth:
         """How depths are chosen, and what steps take as measured; to be looked at only."""
         return self._core.depth
+
+    def learned(self) -> dict[str, bytes]:
+        """What depths were chosen by, taken between two steps, for :meth:`restore` of the next
+        engine of this model on this machine; see :meth:`.depth.EngineDepth.learned`."""
+        found: dict[str, bytes] = {}
+        self._between_steps(lambda: found.update(self._core.depth.learned()))
+        return found
+
+    def restore(self, learned: Mapping[str, bytes]) -> None:
+        """Go on from what :meth:`learned` gave; best before the first request.
+
+        Raises:
+            SnapshotCorruptError: a piece makes no sense. Nothing is changed then.
+        """
+        self._between_steps(lambda: self._core.depth.restore(learned))
 
     @property
     def num_running(self) -> int:

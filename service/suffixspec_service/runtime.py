@@ -10,17 +10,21 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
+from suffixspec_index.index import SuffixIndex
 from suffixspec_index.namespaces import NamespaceKey
+from suffixspec_index.proposers.base import Proposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_service.admission import Admission
 from suffixspec_service.callers import Callers
 from suffixspec_service.config import ServiceConfig, is_loopback
 from suffixspec_service.drafting import Drafting, DraftingConfig
 from suffixspec_service.jobs import Jobs, JobsConfig
+from suffixspec_service.learned import Learned
 from suffixspec_service.monitor import Monitor, MonitorConfig
 from suffixspec_service.monitor.runtime_probe import RuntimeProbe
 from suffixspec_service.sessions import SessionTable
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 _EXPIRE_EVERY_S = 5.0
 _LEASES_EVERY_S = 1.0
+_KEEP_EVERY_S = 60.0
 _POOL_THREADS = 8  # most of them wait: for an index's lock, or the engine's
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
@@ -53,6 +58,8 @@ class Runtime:
         sharing: shares what namespaces learn with other processes, and with this one after a
             restart; it is closed with the runtime.
         drafting_config: bounds of drafting for other engines.
+        learned_file: where acceptance, calibration, rates and costs are kept across restarts;
+            ``None``: nowhere.
         chat_template: used instead of the one that the model's tokenizer has.
 
     Raises:
@@ -81,6 +88,7 @@ class Runtime:
         sharing: Sharing | None = None,
         chat_template: str | None = None,
         drafting_config: DraftingConfig | None = None,
+        learned_file: Path | None = None,
     ) -> None:
         config.check_exposure()
         self.config = config
@@ -94,12 +102,13 @@ class Runtime:
         self.jobs = Jobs(jobs_config)
         self.sharing = sharing
         self.model = ModelIdentity.of(engine.model, model_name) if engine is not None else None
+        self.learned = Learned(learned_file, engine) if learned_file is not None else None
         self.spaces = Spaces(
             speculative or SpeculativeConfig(),
             self.model,
             max_namespaces=config.max_namespaces,
             proposer_of=engine.proposer_of if engine is not None else None,
-            share=sharing.attach if sharing is not None else None,
+            share=self._attach,
         )
         self.sessions = SessionTable(
             config.max_sessions, config.session_idle_seconds, ended=self._session_ended
@@ -128,6 +137,7 @@ class Runtime:
         await asyncio.to_thread(self._warm_up, progress)
         self._background.append(asyncio.create_task(self._expire_sessions()))
         self._background.append(asyncio.create_task(self._expire_leases()))
+        self._background.append(asyncio.create_task(self._keep_learned()))
         self.monitor.watch(RuntimeProbe(self))
         self.monitor.start()
         self.ready = True
@@ -169,6 +179,8 @@ class Runtime:
             await asyncio.to_thread(self.engine.close)
         await asyncio.gather(*list(self._kept), return_exceptions=True)
         self.index_pool.shutdown(wait=True, cancel_futures=True)
+        if self.learned is not None:
+            await asyncio.to_thread(self.learned.save)
         if self.sharing is not None:
             await asyncio.to_thread(self.sharing.close)
         _log.info("closed")
@@ -226,6 +238,17 @@ class Runtime:
         a draft model holds. Waits for the engine to be between two steps."""
         if self.engine is not None:
             self.engine.drop_namespace(key.digest)
+
+    async def _keep_learned(self) -> None:
+        while self.learned is not None:
+            await asyncio.sleep(_KEEP_EVERY_S)
+            await self.in_pool(self.learned.save)
+
+    def _attach(self, key: NamespaceKey, index: SuffixIndex | None, proposer: Proposer) -> Proposer:
+        """A new space takes up what was learned, then what was said."""
+        if self.learned is not None and index is not None:
+            self.learned.restore_index(key, index)
+        return proposer if self.sharing is None else self.sharing.attach(key, index, proposer)
 
     def _session_ended(self, key: NamespaceKey, name: str) -> None:
         self.index_pool.submit(self._forget_session, key, name)

@@ -96,6 +96,7 @@ def make_runtime(
         monitor_config=MonitorConfig(keep_text=keep) if keep is not None else None,
         chat_template=_read(given.chat_template),
         sharing=_sharing(given),
+        learned_file=_learned_file(given),
     )
 
 
@@ -129,6 +130,15 @@ def _sharing(given: ServiceSettings) -> Sharing | None:
         folder = given.data_dir or Path(platformdirs.user_data_dir("suffixspec"))
         url = f"journal:{folder / 'journal'}"
     return Sharing(open_log(url))
+
+
+def _learned_file(given: ServiceSettings) -> Path | None:
+    """Beside the journal; where nothing is to outlive the service, nowhere."""
+    from suffixspec_service.learned import FILE_NAME
+
+    if given.data_dir is None and given.log != "journal":
+        return None
+    return (given.data_dir or Path(platformdirs.user_data_dir("suffixspec"))) / FILE_NAME
 
 
 def _engine(settings: Settings, model: str) -> Engine:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from suffixspec_index.depth.calibration import DraftCalibration
 from suffixspec_index.draft import DraftBatch
 from suffixspec_index.proposers.base import Proposer
 
@@ -58,8 +59,16 @@ class DepthRule(ABC):
         """
 
     @abstractmethod
-    def choose(self, drafts: DraftBatch) -> DraftBatch:
-        """What is to be verified of the drafts, one per request of :meth:`plan`, in its order."""
+    def choose(
+        self, drafts: DraftBatch, experience: Sequence[DraftCalibration] | None = None
+    ) -> DraftBatch:
+        """What is to be verified of the drafts, one per request of :meth:`plan`, in its order.
+
+        Args:
+            drafts: as proposers made them.
+            experience: of each request's namespace, what its drafts' probabilities are worth; it is
+                learned from them too. ``None``: all requests share the rule's own.
+        """
 
     def claims(self, chosen: DraftBatch) -> NDArray[np.float32]:
         """``(n,)`` float32: what the proposers said of the draft tokens that :meth:`choose` gave

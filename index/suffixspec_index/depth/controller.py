@@ -8,7 +8,7 @@ coming to nothing is drafted for ever more rarely where drafting itself takes ti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from suffixspec_index.kernels import depth as kernels
 
 _LEAST_PROB = 0.01  # a draft token less probable than this is not worth the proposer's time
 _DEEPEST = 64
+_Experience = tuple[DraftCalibration, NDArray[np.int64]]  # of a namespace, and its rows
 _COSTLY = 0.005  # of a plain step: drafting a token for every request; above, drafts are foreseen
 
 
@@ -124,7 +125,9 @@ class DepthController(DepthRule):
         floor = min(max(rate * float(slopes[furthest]) / heaviest, _LEAST_PROB), 1.0)
         return StepPlan(self._limits(self._step, limits, n), floor)
 
-    def choose(self, drafts: DraftBatch) -> DraftBatch:
+    def choose(
+        self, drafts: DraftBatch, experience: Sequence[DraftCalibration] | None = None
+    ) -> DraftBatch:
         """The part of the drafts that is worth verifying, with calibrated probabilities.
         O(n log n) in the draft tokens."""
         step = self._step
@@ -133,7 +136,8 @@ class DepthController(DepthRule):
         step.offered, step.probs = drafts, drafts.probs
         if not n:
             return drafts
-        step.probs = self.calibration.probabilities(drafts)
+        step.experience = _grouped(experience or [self.calibration] * len(step.slots))
+        step.probs = _calibrated(drafts, step.experience)
         judged = DraftBatch(
             drafts.offsets,
             drafts.token_ids,
@@ -177,24 +181,26 @@ class DepthController(DepthRule):
         assert step is not None
         if step.offered is None:
             return
-        kernels.learn(
-            step.offered.offsets,
-            step.offered.token_ids,
-            step.offered.parents,
-            step.probs,
-            step.offered.probs,
-            step.offered.sources,
-            step.offered.match_lens,
-            step.slots,
-            self.calibration.coarse,
-            self.calibration.fine,
-            self._balance,
-            self._survived,
-            self.settings.balance_fade,
-            MEMORY,
-            offsets,
-            token_ids,
-        )
+        for tables, rows in step.experience:
+            kernels.learn(
+                rows,
+                step.offered.offsets,
+                step.offered.token_ids,
+                step.offered.parents,
+                step.probs,
+                step.offered.probs,
+                step.offered.sources,
+                step.offered.match_lens,
+                step.slots,
+                tables.coarse,
+                tables.fine,
+                self._balance,
+                self._survived,
+                self.settings.balance_fade,
+                MEMORY,
+                offsets,
+                token_ids,
+            )
         drafted = len(step.offered.token_ids)
         if drafted:
             self._draft_ms += 0.05 * (propose_ms / drafted - self._draft_ms)
@@ -277,6 +283,26 @@ class _Step:
     offered: DraftBatch | None = None
     probs: NDArray[np.float32] | None = None
     chosen: int = 0
+    experience: list[_Experience] = field(default_factory=list)
+
+
+def _grouped(experience: Sequence[DraftCalibration]) -> list[_Experience]:
+    """The rows of each namespace."""
+    rows: dict[int, list[int]] = {}
+    for row, tables in enumerate(experience):
+        rows.setdefault(id(tables), []).append(row)
+    return [(experience[own[0]], np.array(own, np.int64)) for own in rows.values()]
+
+
+def _calibrated(drafts: DraftBatch, experience: Sequence[_Experience]) -> NDArray[np.float32]:
+    """Probabilities of all draft tokens, each by its namespace's experience. O(n · namespaces)."""
+    probs = experience[0][0].probabilities(drafts)
+    for tables, rows in experience[1:]:
+        other = tables.probabilities(drafts)
+        for row in rows.tolist():
+            own = slice(int(drafts.offsets[row]), int(drafts.offsets[row + 1]))
+            probs[own] = other[own]
+    return probs
 
 
 def _trust(balance: Floats) -> Floats:

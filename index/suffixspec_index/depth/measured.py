@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from suffixspec_index.depth.costs import Floats, StepCost
+from suffixspec_index.errors import SnapshotCorruptError
 
 KNOTS = tuple(
     sorted({1, 2, 3} | {n << k for k in range(14) for n in (4, 6)})
@@ -69,8 +70,9 @@ class MeasuredCost:
 
     @property
     def ready(self) -> bool:
-        """Whether enough was seen for an opinion."""
-        return self._steps >= _ENOUGH and bool(self._weight.any())
+        """Whether enough was seen for an opinion; a seed needs a single step to be fitted."""
+        enough = 1 if self._seed is not None else _ENOUGH
+        return self._steps >= enough and bool(self._weight.any())
 
     @property
     def steps(self) -> int:
@@ -142,6 +144,40 @@ class MeasuredCost:
     def ms_per_request(self) -> float:
         """Milliseconds that a further request costs beside its tokens."""
         return float(self._slopes[1]) * math.exp(self._log_pace)
+
+    # --- kept ------------------------------------------------------------------------------------
+
+    def to_bytes(self) -> bytes:
+        """What was learned, as little-endian float64: levels and weights of the knots, slopes,
+        the logarithm of the pace."""
+        parts = (self._level, self._weight, self._slopes, [self._log_pace])
+        return np.concatenate(parts).astype("<f8").tobytes()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> MeasuredCost:
+        """Read what :meth:`to_bytes` wrote: a cost that is ready, if the one written was. It serves
+        as a seed for the next engine on the same machine.
+
+        Raises:
+            SnapshotCorruptError: the length is wrong, or a value is negative or not finite.
+        """
+        n = len(KNOTS)
+        if len(data) != 8 * (2 * n + 3):
+            raise SnapshotCorruptError(f"step costs: {len(data)} bytes, not {8 * (2 * n + 3)}")
+        values = np.frombuffer(data, "<f8").astype(np.float64)
+        if not np.isfinite(values).all() or (values[n:-1] < 0).any() or abs(values[-1]) > 20:
+            raise SnapshotCorruptError("step costs: a value is negative or not finite")
+        cost = MeasuredCost()
+        cost._level, cost._weight = values[:n].copy(), values[n : 2 * n].copy()
+        cost._slopes, cost._log_pace = values[2 * n : -1].copy(), float(values[-1])
+        cost._steps = _ENOUGH if cost._weight.any() else 0
+        cost._redraw()
+        return cost
+
+    def start_from(self, seed: StepCost) -> None:
+        """Take a seed after all; ignored once steps were seen."""
+        if not self._steps:
+            self._seed = seed
 
     # --- inside ----------------------------------------------------------------------------------
 

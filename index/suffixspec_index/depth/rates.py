@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from suffixspec_index.errors import SnapshotCorruptError
+
 FADE = 0.998
 """Per step, of what the rate is taken from: half of it is from the last 350 steps."""
 
@@ -52,6 +54,25 @@ class GoingRates:
         """Smallest batch size of each bucket that was used -> speed-up."""
         used = np.flatnonzero(self._spent)
         return {str(_least(int(b))): float(self._gained[b] / self._spent[b]) for b in used}
+
+    def to_bytes(self) -> bytes:
+        """Both sums of all sizes, as little-endian float64."""
+        return self._gained.astype("<f8").tobytes() + self._spent.astype("<f8").tobytes()
+
+    def take(self, data: bytes) -> None:
+        """Go on from what :meth:`to_bytes` wrote.
+
+        Raises:
+            SnapshotCorruptError: the length is wrong, or a value is negative or not finite.
+                Nothing is changed then.
+        """
+        if len(data) != 16 * _BUCKETS:
+            raise SnapshotCorruptError(f"going rates: {len(data)} bytes, not {16 * _BUCKETS}")
+        values = np.frombuffer(data, "<f8").astype(np.float64)
+        gained, spent = values[:_BUCKETS].copy(), values[_BUCKETS:].copy()
+        if not np.isfinite(values).all() or (values < 0).any() or (gained[spent > 0] <= 0).any():
+            raise SnapshotCorruptError("going rates: a value is negative or not finite")
+        self._gained, self._spent = gained, spent
 
     def _start(self, bucket: int) -> None:
         seen = np.flatnonzero(self._spent)

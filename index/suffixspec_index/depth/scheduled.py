@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suffixspec_index.depth.base import DepthRule, StepPlan
+from suffixspec_index.depth.calibration import DraftCalibration
 from suffixspec_index.depth.schedule import BatchSizeSchedule
 from suffixspec_index.draft import DraftBatch
 from suffixspec_index.speculative_config import SpeculativeConfig
@@ -41,7 +42,9 @@ class ScheduledDepth(DepthRule):
             given = np.minimum(given, np.asarray(limits, np.int64))
         return StepPlan(given)
 
-    def choose(self, drafts: DraftBatch) -> DraftBatch:
+    def choose(
+        self, drafts: DraftBatch, experience: Sequence[DraftCalibration] | None = None
+    ) -> DraftBatch:
         """All of it."""
         return drafts
 

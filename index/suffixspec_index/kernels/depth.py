@@ -90,10 +90,10 @@ def calibrated(offsets, parents, probs, sources, matches, coarse, fine, out):
 
 @kernel
 def learn(
-    offsets, token_ids, parents, probs, raw, sources, matches, slots, coarse, fine, balance,
+    rows, offsets, token_ids, parents, probs, raw, sources, matches, slots, coarse, fine, balance,
     survived, fade, memory, gained, tokens,
 ):  # fmt: skip
-    """Learn from what rows gained: ``tokens[gained[r]:gained[r + 1]]``.
+    """Learn from what ``rows`` of the batch gained: ``tokens[gained[r]:gained[r + 1]]``.
 
     ``probs`` are those the choice was made by, ``raw`` the proposers'. Every draft token is judged
     whose parent came true, whether or not it was verified: the row's tokens tell.
@@ -102,7 +102,7 @@ def learn(
     lately; ``survived`` is ``(depths, 2)``: how often drafts came true down to a depth.
     """
     reached = np.zeros(len(token_ids), np.int64)  # depth of what came true; 0: it did not
-    for r in range(len(offsets) - 1):
+    for r in rows:
         first, last = offsets[r], offsets[r + 1]
         if first == last:
             continue
