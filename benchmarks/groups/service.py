@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from benchmarks.harness import ROOT, Context, Row, below, group
+from benchmarks.harness import ROOT, Context, Row, below, group, versus
 
 REQUESTS, CLIENTS = 200, 64
 SECONDS, QUICK_SECONDS = 120.0, 10.0
@@ -37,23 +37,24 @@ class Service:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self.longest_ms = self.p999_ms = 0.0  # since reset()
+        self.seen: dict[str, float] = {}  # the worst since reset()
         self.url = str(self._read()["url"])
 
     def look(self) -> dict[str, float]:
-        """Longest blockage of the event loop since the last look (ms), and memory (MiB)."""
+        """What its event loop was busy or blocked with since the last look (see
+        :class:`~benchmarks.loop_watch.LoopWatch`), and memory (MiB)."""
         assert self._process.stdin is not None
         self._process.stdin.write("\n")
         self._process.stdin.flush()
         found = self._read()
-        self.longest_ms = max(self.longest_ms, found["longest_ms"])
-        self.p999_ms = max(self.p999_ms, found["p999_ms"])
+        for name, value in found.items():
+            self.seen[name] = max(self.seen.get(name, 0.0), value)
         return found
 
     def reset(self) -> None:
         """Forget what was seen of the event loop."""
         self.look()
-        self.longest_ms = self.p999_ms = 0.0
+        self.seen = {}
 
     def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -87,7 +88,7 @@ def run(context: Context) -> list[Row]:
         service.reset()
         _long_prompts(service.url, 1 if context.quick else 4)
         service.look()
-        by_prompts = service.longest_ms
+        by_prompts = service.seen
         service.reset()
         seconds = QUICK_SECONDS if context.quick else SECONDS
         load = asyncio.run(_many_clients(service, seconds))
@@ -104,21 +105,18 @@ def run(context: Context) -> list[Row]:
         Row(f"{CLIENTS} streams: answers", load.answers, None, None, "answers", "", None),
         below(f"{CLIENTS} streams: errors", len(load.errors), None, "errors", limit=1),
         below(f"{CLIENTS} streams: memory, end over start", growth, None, "×", limit=GROWTH),
-        below(
-            "event loop blocked at most, long prompts",
-            by_prompts,
-            None,
-            "ms",
-            limit=BLOCKED_MS,
-        ),
-        below(
-            f"event loop blocked at most, {CLIENTS} streams",
-            service.longest_ms,
-            None,
-            "ms",
-            limit=BLOCKED_MS,
-        ),
-        Row("event loop blocked, p99.9 at most", service.p999_ms, None, None, "ms", "", None),
+        *_blocked("long prompts", by_prompts),
+        *_blocked(f"{CLIENTS} streams", service.seen),
+    ]
+
+
+def _blocked(name: str, seen: dict[str, float]) -> list[Row]:
+    """Rows of what was seen of an event loop."""
+    busy = f"event loop busy at a stretch, longest, {name}, processor time"
+    return [
+        below(busy, seen["processor_ms"], None, "ms", limit=BLOCKED_MS),
+        versus("the same, with what other threads and processes took", seen["wall_ms"], None, "ms"),
+        versus("the same, p99.9", seen["p999_ms"], None, "ms"),
     ]
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
 from fastapi import FastAPI
 
 from suffixspec_service.api import models, operations, problems, speculation
@@ -12,13 +10,14 @@ from suffixspec_service.dashboard import routes as dashboard_routes
 from suffixspec_service.jobs import routes as jobs_routes
 from suffixspec_service.monitor import routes as monitor_routes
 from suffixspec_service.runtime import Runtime
+from suffixspec_service.version import version
 
 
 def create_app(runtime: Runtime) -> FastAPI:
     """The application over a runtime, which it neither starts nor closes."""
     app = FastAPI(
         title="suffixspec",
-        version=importlib.metadata.version("suffixspec"),
+        version=version(),
         summary="OpenAI-compatible completions with speculation from suffix trees",
         docs_url=None,  # its assets come from elsewhere
         redoc_url=None,

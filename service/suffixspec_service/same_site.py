@@ -14,7 +14,7 @@ from suffixspec_index.errors import ForbiddenError
 from suffixspec_service.config import is_loopback
 
 
-def same_site(request: Request) -> None:
+async def same_site(request: Request) -> None:
     """Refuse what another web site lets a browser ask.
 
     Raises:

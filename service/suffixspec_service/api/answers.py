@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from suffixspec_index.draft import Source
 from suffixspec_service.api.problems import ApiError
 from suffixspec_service.tool_calls import CallDelta, Delta, ToolCallParser
+from suffixspec_service.version import version
 
 if TYPE_CHECKING:
     from suffixspec_engine.metrics import RequestMetrics
@@ -166,8 +166,7 @@ class Identity:
     def of(cls, runtime: Runtime) -> Identity:
         """The identity of a service: it changes with version, model and tokenizer."""
         assert runtime.model is not None
-        version = importlib.metadata.version("suffixspec")
-        told = f"{version}\0{runtime.model.name}\0{runtime.model.tokenizer}"
+        told = f"{version()}\0{runtime.model.name}\0{runtime.model.tokenizer}"
         mark = hashlib.blake2b(told.encode(), digest_size=5).hexdigest()
         return cls(runtime.model.name, f"fp_{mark}")
 

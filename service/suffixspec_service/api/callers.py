@@ -1,4 +1,8 @@
-"""What routes depend on: the runtime, and who calls."""
+"""What routes depend on: the runtime, and who calls.
+
+All of it is ``async``, although nothing waits: FastAPI calls other functions in threads, which
+costs more than they do and stands in the queue behind whatever else threads are busy with.
+"""
 
 from __future__ import annotations
 
@@ -13,19 +17,18 @@ from suffixspec_service.runtime import Runtime
 _SCHEME = "bearer "
 
 
-def runtime_of(request: Request) -> Runtime:
+async def runtime_of(request: Request) -> Runtime:
     """The runtime of the application."""
-    runtime: Runtime = request.app.state.runtime
-    return runtime
+    return _runtime(request)
 
 
-def ready_runtime(request: Request) -> Runtime:
+async def ready_runtime(request: Request) -> Runtime:
     """The runtime, if it takes requests.
 
     Raises:
         UnavailableError: it starts or stops.
     """
-    runtime = runtime_of(request)
+    runtime = _runtime(request)
     if not runtime.ready:
         doing = "stopping" if runtime.draining else "starting"
         raise UnavailableError(f"the service is {doing}; come again")
@@ -40,15 +43,20 @@ def sent_key(request: Request) -> str | None:
     return request.headers.get("x-api-key")
 
 
-def authenticated(request: Request) -> Tenant:
+async def authenticated(request: Request) -> Tenant:
     """Whose request it is.
 
     Raises:
         AuthenticationError: no key, or nobody's.
     """
-    tenant = runtime_of(request).callers.authenticate(sent_key(request))
+    tenant = _runtime(request).callers.authenticate(sent_key(request))
     request.state.tenant = tenant.name
     return tenant
+
+
+def _runtime(request: Request) -> Runtime:
+    runtime: Runtime = request.app.state.runtime
+    return runtime
 
 
 AnyRuntime = Annotated[Runtime, Depends(runtime_of)]

@@ -16,7 +16,7 @@ router = APIRouter(tags=["OpenAI"])
 
 
 @router.get("/v1/models", responses={401: {"description": "No valid API key."}})
-def list_models(runtime: AnyRuntime, tenant: Caller) -> dict[str, Any]:
+async def list_models(runtime: AnyRuntime, tenant: Caller) -> dict[str, Any]:
     """The model that is served; none where the service only drafts."""
     return {"object": "list", "data": [_described(runtime, name) for name in _names(runtime)]}
 
@@ -28,7 +28,7 @@ def list_models(runtime: AnyRuntime, tenant: Caller) -> dict[str, Any]:
         404: {"description": "No such model."},
     },
 )
-def retrieve_model(model: str, runtime: AnyRuntime, tenant: Caller) -> dict[str, Any]:
+async def retrieve_model(model: str, runtime: AnyRuntime, tenant: Caller) -> dict[str, Any]:
     """One model."""
     check_model(runtime, model)
     return _described(runtime, model)

@@ -11,13 +11,13 @@ router = APIRouter(tags=["operation"])
 
 
 @router.get("/healthz")
-def healthz() -> dict[str, str]:
+async def healthz() -> dict[str, str]:
     """Whether the process answers."""
     return {"status": "ok"}
 
 
 @router.get("/readyz", responses={503: {"description": "Starting or stopping."}})
-def readyz(runtime: AnyRuntime) -> JSONResponse:
+async def readyz(runtime: AnyRuntime) -> JSONResponse:
     """Whether requests are taken now."""
     if runtime.ready:
         return JSONResponse({"status": "ready"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import importlib.metadata
 import time
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -21,6 +20,7 @@ from suffixspec_service.monitor.monitor import Monitor
 from suffixspec_service.monitor.probes import NamespaceState
 from suffixspec_service.runtime import Runtime
 from suffixspec_service.same_site import same_site
+from suffixspec_service.version import version
 from suffixspec_traces.report.visible import visible_text
 
 POLICY = (
@@ -89,7 +89,7 @@ def me(runtime: AnyRuntime, caller: Caller) -> dict[str, Any]:
         "admin": caller.admin,
         "needs_key": runtime.callers.needs_key,
         "keeps_text": runtime.monitor.keeps_text,
-        "version": importlib.metadata.version("suffixspec"),
+        "version": version(),
         "model": runtime.model.name if runtime.model is not None else None,
         "method": runtime.spaces.speculative.method,
         "started_at": runtime.started_at,

@@ -109,21 +109,23 @@ class AcceptanceLedger:
         return contexts
 
     def drafted(self, rows: NDArray[np.int64], batch: DraftBatch) -> None:
-        """Remember the drafts that were handed out. One kernel call."""
-        longest = int(np.diff(batch.offsets).max(initial=0))
-        if longest > self._width:
-            self._widen(longest)
-        _put_drafts(
-            rows,
-            batch.offsets,
-            batch.token_ids,
-            batch.parents,
-            batch.sources,
-            self._drafts,
-            self._tokens,
-            self._parents,
-            self._sources,
-        )
+        """Remember the drafts that were handed out. One kernel call, but for drafts longer than
+        any before."""
+        while True:
+            longest = _put_drafts(
+                rows,
+                batch.offsets,
+                batch.token_ids,
+                batch.parents,
+                batch.sources,
+                self._drafts,
+                self._tokens,
+                self._parents,
+                self._sources,
+            )
+            if longest <= self._width:
+                return
+            self._widen(int(longest))
 
     def advanced(
         self, rows: NDArray[np.int64], token_ids: NDArray[np.int32], offsets: NDArray[np.int64]
@@ -172,7 +174,12 @@ _ARRAYS = ("_drafts", "_tokens", "_parents", "_sources", "_counters", "_position
 
 @kernel
 def _put_drafts(rows, offsets, tokens, parents, sources, n_nodes, to_tokens, to_parents, to_source):  # type: ignore[no-untyped-def]
-    """Copy ragged drafts into rows."""
+    """Copy ragged drafts into rows, unless one is too long for them; returns the longest."""
+    longest = 0
+    for r in range(rows.shape[0]):
+        longest = max(longest, offsets[r + 1] - offsets[r])
+    if longest > to_tokens.shape[1]:
+        return longest
     for r in range(rows.shape[0]):
         row = rows[r]
         first = offsets[r]
@@ -182,6 +189,7 @@ def _put_drafts(rows, offsets, tokens, parents, sources, n_nodes, to_tokens, to_
             to_tokens[row, i] = tokens[first + i]
             to_parents[row, i] = parents[first + i]
             to_source[row, i] = sources[first + i]
+    return longest
 
 
 @kernel

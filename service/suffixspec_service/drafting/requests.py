@@ -19,10 +19,12 @@ from suffixspec_service.drafting.acceptance import Acceptance, as_paths
 from suffixspec_service.drafting.checks import check_count, check_name, check_request_number
 from suffixspec_service.drafting.config import DraftingConfig
 from suffixspec_service.drafting.leases import Lease, LeaseTable, LiveRequest, rows_of
-from suffixspec_service.drafting.messages import NewRequest, Step, Tokens
+from suffixspec_service.drafting.messages import NO_TOKENS, NewRequest, Step, Tokens
 from suffixspec_service.drafting.records import Totals, record_of
 from suffixspec_service.drafting.sessions import HeldSessions, SessionKey, proposer_session
 from suffixspec_service.monitor.records import RequestRecord
+
+_NO_ROWS = np.zeros(1, np.int64)
 
 
 class Requests:
@@ -133,6 +135,8 @@ class Requests:
         self, lease: Lease, requests: Sequence[LiveRequest], step: Step
     ) -> tuple[Tokens, NDArray[np.int64]]:
         """Check what requests gained: tokens and offsets. Nothing is changed."""
+        if not requests and not step.lengths and not len(step.token_ids):
+            return NO_TOKENS, _NO_ROWS
         lengths = np.asarray(step.lengths, np.int64)
         if len(lengths) != len(requests):
             raise InputError(
@@ -147,7 +151,7 @@ class Requests:
                 f"{len(step.token_ids)}"
             )
         tokens = as_token_array(step.token_ids, lease.space.model.vocab_size, field="token_ids")
-        if len(requests):
+        if requests:
             longest = int((lease.ledger.contexts(rows_of(requests)) + lengths).max())
             self._check_context(longest, "token_ids")
         return tokens, offsets

@@ -9,7 +9,7 @@ import orjson
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import FileResponse, Response, StreamingResponse
 
-from suffixspec_service.api.callers import Caller, runtime_of
+from suffixspec_service.api.callers import AnyRuntime, Caller
 from suffixspec_service.jobs.jobs import Jobs
 from suffixspec_service.jobs.spec import REPLAYABLE, JobSpec
 from suffixspec_service.same_site import same_site
@@ -20,9 +20,9 @@ router = APIRouter(prefix="/v1/speculation", tags=["jobs"], dependencies=[Depend
 _PAGE_POLICY = "sandbox allow-scripts; default-src 'none'; frame-ancestors 'none'"
 
 
-def jobs_of(request: Request) -> Jobs:
+async def jobs_of(runtime: AnyRuntime) -> Jobs:
     """The jobs of the application."""
-    return runtime_of(request).jobs
+    return runtime.jobs
 
 
 TheJobs = Annotated[Jobs, Depends(jobs_of)]

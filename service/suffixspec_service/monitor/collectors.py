@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ from prometheus_client.registry import Collector
 from suffixspec_service.monitor.alerts import Acceptance
 from suffixspec_service.monitor.labels import OTHER
 from suffixspec_service.monitor.probes import EngineState, NamespaceState, Probe, SharingState
+from suffixspec_service.version import version
 
 NAMESPACES = 200
 """Namespaces with series of their own: the largest; the others are added up."""
@@ -91,7 +91,7 @@ def _version() -> Metric:
     family = GaugeMetricFamily(
         "suffixspec_build", "1; the label says the version.", labels=["version"]
     )
-    family.add_metric([importlib.metadata.version("suffixspec")], 1)
+    family.add_metric([version()], 1)
     return family
 
 

@@ -37,6 +37,7 @@ class CallMetrics:
             buckets=_BUCKETS,
             registry=registry,
         )
+        self._message_seconds = self._seconds.labels("Stream")
 
     def count(self, method: str, code: str, seconds: float) -> None:
         """One call ended. Methods are our own, so there are only so many labels."""
@@ -47,4 +48,4 @@ class CallMetrics:
 
     def message(self, seconds: float) -> None:
         """One message of a drafting stream was answered."""
-        self._seconds.labels("Stream").observe(seconds)
+        self._message_seconds.observe(seconds)

@@ -163,7 +163,7 @@ def write_step(lease: str, step: Step) -> pb.StepRequest:
 def write_drafts(batch: DraftBatch) -> pb.StepReply:
     """Drafts."""
     return pb.StepReply(
-        lengths=np.diff(batch.offsets).tolist(),
+        lengths=(batch.offsets[1:] - batch.offsets[:-1]).tolist(),
         token_ids=batch.token_ids.astype(_INT, copy=False).tobytes(),
         parents=batch.parents.astype(_INT, copy=False).tobytes(),
         probs=batch.probs.astype(_FLOAT, copy=False).tobytes(),
