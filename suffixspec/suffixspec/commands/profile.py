@@ -20,7 +20,7 @@ from suffixspec.command_parts import (
     say_written,
     stop_on_interrupt,
 )
-from suffixspec_index.errors import ConfigError
+from suffixspec_index.errors import ConfigError, InputError
 from suffixspec_traces.cost.measured import (
     TimedStep,
     cost_from_steps,
@@ -67,6 +67,9 @@ def profile(
     json_out: Annotated[
         bool, typer.Option("--json", help="Print the cost model as JSON, and no table.")
     ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a self-contained page with charts.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No table, no progress.")] = False,
 ) -> None:
     """Measure what a step of a model costs, by its tokens, its context and its requests.
@@ -74,7 +77,7 @@ def profile(
     The file is what --cost-model of replay and tune takes. Nothing is written before all is
     measured.
     """
-    check_outputs([output])
+    check_outputs([output, plot])
     console = Console(stderr=True, quiet=quiet)
     with make_progress(console) as bars, stop_on_interrupt() as stop:
         task = bars.add_task("measuring", total=None, detail="")
@@ -95,7 +98,18 @@ def profile(
         _print(found, Console())
     if output is not None:
         write_cost_model(output, found)
-        say_written([output], console)
+    if plot is not None:
+        _write_page(plot, found)
+    say_written([output, plot], console)
+
+
+def _write_page(path: Path, found: PointsCost) -> None:
+    from suffixspec_traces.cost.page import write_html
+
+    try:
+        write_html(path, found)
+    except OSError as error:
+        raise InputError(f"plot {str(path)!r} cannot be written: {error}") from error
 
 
 def _engine(
