@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 torch = pytest.importorskip("torch")
 
 from suffixspec_engine import Engine, EngineConfig, SamplingParams  # noqa: E402
-from suffixspec_index.errors import InputError  # noqa: E402
+from suffixspec_index.errors import InputError, SnapshotCorruptError  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,8 @@ def test_it_measures_its_steps_and_says_what_it_knows(model: Any) -> None:
     assert state["measured_steps"] > 20
     assert state["step_ms"]
     assert all(ms > 0 for ms in state["step_ms"].values())
-    assert 0 < state["verified"] <= state["offered"]
+    assert 0 <= state["verified"] <= state["offered"]  # how much pays, the machine's load decides
+    assert state["offered"] > 0
     assert state["speedup_by_batch_size"]
 
 
@@ -108,3 +109,22 @@ async def test_priority_is_checked(model: Any) -> None:
         async with engine.submit([1, 2, 3], GREEDY, priority=4.0) as stream:
             output = await stream.output()
         assert len(output.token_ids) == 60
+
+
+def test_what_was_learned_is_taken_up_again(model: Any) -> None:
+    speculative = {"method": "ngram", "num_speculative_tokens": 6, "prompt_lookup_min": 1}
+    with Engine(model, speculative=speculative) as engine:
+        plain = [o.token_ids.tolist() for o in engine.generate(PROMPTS, GREEDY)]
+        learned = engine.learned()
+        speedups = engine.depth.to_dict()["speedup_by_batch_size"]
+    assert set(learned) == {"calibration/", "costs", "rates"}
+    with Engine(model, speculative=speculative) as engine:
+        engine.restore(learned)
+        assert engine.depth.to_dict()["speedup_by_batch_size"] == speedups
+        assert engine.depth.calibration_of("").to_bytes() == learned["calibration/"]
+        assert not engine.depth.calibration_of("another").coarse.any()
+        assert [o.token_ids.tolist() for o in engine.generate(PROMPTS, GREEDY)] == plain
+        with pytest.raises(SnapshotCorruptError):
+            engine.restore(learned | {"rates": b"short"})
+    with Engine(model, speculative={"method": "none"}) as engine:
+        engine.restore(learned)  # nothing is chosen there, so nothing is taken up
