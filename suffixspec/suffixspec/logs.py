@@ -27,6 +27,7 @@ def configure_logging(settings: LogSettings) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[settings.level.upper()]
         ),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        # Asked for anew each time: whoever runs a command may put another stream in its place.
+        logger_factory=lambda *_: structlog.PrintLogger(file=sys.stderr),
         cache_logger_on_first_use=False,  # --verbose and tests configure again
     )

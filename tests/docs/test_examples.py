@@ -21,15 +21,17 @@ _BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```", re.M | re.S)
 _LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)[^)]*\)")
 
 
-COMMANDS = [
-    line
+COMMANDS = {
+    page.name: [
+        line
+        for kind, text in _BLOCK.findall(page.read_text())
+        for line in text.splitlines()
+        if kind == "sh"
+        and line.startswith("suffixspec ")
+        and not line.startswith("suffixspec serve")  # runs for ever; tests/suffixspec starts it
+    ]
     for page in PAGES
-    for kind, text in _BLOCK.findall(page.read_text())
-    for line in text.splitlines()
-    if kind == "sh"
-    and line.startswith("suffixspec ")
-    and not line.startswith("suffixspec serve")  # runs for ever; tests/suffixspec starts it
-]
+}
 CURLS = [
     text
     for page in PAGES
@@ -65,20 +67,21 @@ def test_python_blocks_run(
     capsys.readouterr()
 
 
-@pytest.mark.parametrize("line", COMMANDS, ids=range(len(COMMANDS)))
+@pytest.mark.parametrize("page", [name for name, lines in COMMANDS.items() if lines])
 def test_commands_run(
-    line: str,
+    page: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     with_service: Callable[[str], str],
 ) -> None:
-    line = with_service(line)
     (tmp_path / "out").mkdir()
     (tmp_path / "traces").symlink_to(ROOT / "traces")
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, shlex.split(line)[1:], catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    for line in COMMANDS[page]:  # a page's commands build on each other
+        given = shlex.split(with_service(line))[1:]
+        result = CliRunner().invoke(app, given, catch_exceptions=False)
+        assert result.exit_code == 0, f"{line}\n{result.output}"
     capsys.readouterr()
 
 

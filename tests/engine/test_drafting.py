@@ -154,7 +154,7 @@ def test_a_hybrid_goes_on_without_a_broken_member(
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(DraftModel, "read", fail)
-    speculative = drafted_by(other_llama, "hybrid", draft_token_cost=0.01)
+    speculative = drafted_by(other_llama, "hybrid", draft_token_cost=0.01, dynamic=False)
     with Engine(target, speculative=speculative) as engine:
         for _ in range(2):
             outputs = engine.generate(prompts, greedy())

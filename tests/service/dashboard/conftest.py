@@ -21,7 +21,7 @@ KEYS = ("one:" + "a" * 32, "two:" + "b" * 32)
 HOSTILE = "<img src=x onerror='window.hacked = 1'></script>\u202e\x1b"
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # its event loop must end before asynchronous tests begin
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("no Chromium; install it: apt-get install -y chromium")
