@@ -162,3 +162,20 @@ def test_damaged_bytes_are_refused() -> None:
         AcceptanceModel.from_bytes(data[:-4])
     with pytest.raises(SnapshotCorruptError, match="not finite"):
         AcceptanceModel.from_bytes(np.float32("nan").tobytes() + data[4:])
+
+
+def test_old_experience_fades() -> None:
+    """Text that used to come true and no longer does is believed less, and soon."""
+    output, noise = synthetic_source(1), random.Random(2)
+    index = SuffixIndex()
+    play(index, output, 60)
+
+    def broken() -> list[int]:  # the same phrases, each cut off by noise after three tokens
+        tokens = output()
+        return [noise.randrange(200) if i % 4 == 3 else t for i, t in enumerate(tokens)]
+
+    first, later = play(index, broken, 10), play(index, broken, 60)[-2000:]
+    assert calibration_error(later) < 0.08
+    overrated, now = (float(np.mean([p - hit for p, hit in seen])) for seen in (first, later))
+    assert overrated > 0.05
+    assert abs(now) < overrated / 2

@@ -55,7 +55,9 @@ def test_the_file_reads_back_and_is_written_whole_or_not_at_all(tmp_path: Path) 
 
 
 @contextmanager
-def endpoint(step_ms: float, per_stream_ms: float, *, gather: int = 1) -> Iterator[str]:
+def endpoint(
+    step_ms: float, per_stream_ms: float, *, gather: int = 1, longest: int = 1 << 20
+) -> Iterator[str]:
     """An HTTP server that streams completions; a step is slower the more streams there are."""
     running = 0
 
@@ -64,9 +66,15 @@ def endpoint(step_ms: float, per_stream_ms: float, *, gather: int = 1) -> Iterat
         head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
         size = int(head.split("content-length:")[1].split("\r\n")[0])
         body = json.loads(await reader.readexactly(size))
+        words = len(body["prompt"].split())
+        if words > longest:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 8\r\n"
+                         b"connection: close\r\n\r\ntoo long")  # fmt: skip
+            await writer.drain()
+            writer.close()
+            return
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
                      b"connection: close\r\n\r\n")  # fmt: skip
-        words = len(body["prompt"].split())
         running += 1
         try:
             for _ in range(body["max_tokens"] // gather):
@@ -116,6 +124,19 @@ def test_an_endpoint_is_timed_by_its_streams() -> None:
     assert times.ms_per_1000_context_tokens > 0.5
     assert times.prompt_tokens == 200
     assert times.tokens_per_piece == pytest.approx(1.0)
+
+
+def test_a_short_context_is_measured_with_a_shorter_prompt() -> None:
+    with endpoint(5.0, 0.0, longest=1200) as url:
+        times = measure_endpoint(options(url))
+    assert times is not None
+    assert times.ms_per_1000_context_tokens > 0.5
+    with endpoint(1.0, 0.0, longest=300) as url:
+        times = measure_endpoint(options(url))
+    assert times is not None
+    assert times.ms_per_1000_context_tokens == 0.0
+    with endpoint(1.0, 0.0, longest=100) as url, pytest.raises(InputError, match="too long"):
+        measure_endpoint(options(url))
 
 
 def test_an_endpoint_that_gathers_tokens_shows() -> None:

@@ -11,6 +11,7 @@ request costs something by itself. Further context is told by a second, longer p
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import statistics
 import threading
@@ -23,6 +24,11 @@ from typing import Any
 from suffixspec_index.errors import ConfigError, InputError, MissingDependencyError
 
 Progress = Callable[[int, int, str], None]
+_WORDS = """
+the and for that with this from have not are was can but all will one has more when your about time
+new there some what just like they other into make also how then work only first day way use good
+any these would people where get may see over need after most two should
+"""
 _SKIPPED = 2  # first pieces of a stream: prefill, and the step beside it
 
 
@@ -81,6 +87,10 @@ class EndpointTimes:
     tokens_per_piece: float
 
 
+class _RefusedError(InputError):
+    """The endpoint answered, but with an error."""
+
+
 @dataclass(slots=True)
 class _Stream:
     gaps: list[float]
@@ -112,15 +122,23 @@ async def _measure(
     rounds = [(n, options.prompt_words) for n in sorted(set(options.concurrencies))]
     if options.long_prompt_words:
         rounds.append((1, options.long_prompt_words))
+    number = itertools.count()
     found: dict[tuple[int, int], list[_Stream]] = {}
     async with httpx.AsyncClient(headers=headers, timeout=options.timeout_s) as client:
-        for done, (n, words) in enumerate(rounds):
+        for done, (n, words) in enumerate(rounds):  # which may grow by a round
             if stop is not None and stop.is_set():
                 return None
             if progress is not None:
                 progress(done, len(rounds), f"{n} streams behind {words} words")
-            streams = [_stream(httpx, client, options, words, 100 * done + i) for i in range(n)]
-            found[n, words] = list(await asyncio.gather(*streams))
+            try:
+                streams = [_stream(httpx, client, options, words, next(number)) for _ in range(n)]
+                found[n, words] = list(await asyncio.gather(*streams))
+            except _RefusedError:
+                if words == options.prompt_words:
+                    raise
+                # The model's context is shorter than the long prompt: a shorter one will do.
+                if words // 2 > 2 * options.prompt_words:
+                    rounds.append((n, words // 2))
     return _summary(options, found)
 
 
@@ -144,7 +162,7 @@ async def _stream(
         async with client.stream("POST", url, json=body) as response:
             if response.status_code != 200:
                 text = (await response.aread()).decode(errors="replace")[:200]
-                raise InputError(f"{url}: answered {response.status_code}: {text}")
+                raise _RefusedError(f"{url}: answered {response.status_code}: {text}")
             async for line in response.aiter_lines():
                 if not line.startswith("data:") or line.endswith("[DONE]"):
                     continue
@@ -152,6 +170,8 @@ async def _stream(
                 usage = event.get("usage") or usage
                 if event.get("choices"):
                     times.append(time.perf_counter())
+    except _RefusedError:
+        raise
     except (httpx.HTTPError, ValueError) as error:
         raise InputError(f"{url}: {type(error).__name__}: {error}") from error
     gaps = [(b - a) * 1000.0 for a, b in pairwise(times)]
@@ -169,8 +189,15 @@ async def _stream(
 
 
 def _prompt(words: int, number: int) -> str:
-    """Words that no other prompt begins with, so that no prefix cache helps."""
-    return " ".join(f"w{(number * 7919 + i * 104729) % 9973}" for i in range(words))
+    """Words in an order that no other prompt begins with, so that no prefix cache helps. They are
+    frequent ones, of one token each with nearly every tokenizer."""
+    known = _WORDS.split()
+    state = number * 7919 + 1
+    chosen = []
+    for _ in range(words):
+        state = (state * 1103515245 + 12345) % (1 << 31)
+        chosen.append(known[(state >> 16) % len(known)])
+    return " ".join(chosen)
 
 
 def _summary(
@@ -184,8 +211,9 @@ def _summary(
     }
     alone = found[1, short][0]
     slope = 0.0
-    if options.long_prompt_words:
-        long = found[1, options.long_prompt_words][0]
+    longest = max(words for _, words in found)
+    if longest > short:
+        long = found[1, longest][0]
         further = long.prompt_tokens - alone.prompt_tokens
         if further > 0:
             added = statistics.median(long.gaps) - statistics.median(alone.gaps)
