@@ -59,6 +59,7 @@ class ToolCallParser:
         self._said = False  # text other than blanks was given out
         self._opening: str | None = None  # the marker that calls began with; "": bare JSON
         self._here = 0  # complete calls since then
+        self._skipped = ""  # brackets and blanks between the marker and the call being read
         self._scanner: CallScanner | None = None
         self._index = -1
         self._named = False  # the call being read has been given out with its name
@@ -134,6 +135,7 @@ class ToolCallParser:
         if not rest:
             return False
         if rest[0] == "{":
+            self._skipped = self._buffer[: len(self._buffer) - len(rest)]
             self._start(CallScanner(self._names), rest)
             return True
         if _CLOSING.startswith(rest) and rest != _CLOSING:
@@ -186,6 +188,7 @@ class ToolCallParser:
         if scanner.state is State.OTHER:
             self._give(self._marker() + scanner.text, deltas)
             self._scanner, self._opening, self._said = None, None, True
+            self._skipped = ""
             return True
         if scanner.streamed:
             self._name_it(scanner.name, deltas)
@@ -212,10 +215,11 @@ class ToolCallParser:
 
     def _open(self, mark: str, rest: str) -> None:
         self._opening, self._buffer, self._here = mark, rest, 0
+        self._skipped = ""
 
     def _marker(self) -> str:
         """What calls began with, where none came of it: then it is text."""
-        return "" if self._here else self._opening or ""
+        return "" if self._here else (self._opening or "") + self._skipped
 
     def _give(self, text: str, deltas: list[Delta]) -> None:
         if text:

@@ -139,6 +139,11 @@ def test_nothing_is_lost_or_invented(output: str) -> None:
     assert read([output]) == (text, calls)
 
 
+@pytest.mark.parametrize("output", ["[{", "[ {]", "[{}]", '[{"a": 1}, 2]', "[TOOL_CALLS][{"])
+def test_a_list_that_is_no_call_is_text(output: str) -> None:
+    assert read(list(output)) == read([output]) == (output, [])
+
+
 def test_arguments_come_as_they_are_written() -> None:
     parser = ToolCallParser(NAMES)
     first = parser.feed('<tool_call>{"name": "search", "arguments": {"q": "lo')
