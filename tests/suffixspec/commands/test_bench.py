@@ -193,7 +193,7 @@ class TestServers:
                 threading.Event().wait(0.01)
             signal.pthread_kill(main, signal.SIGINT)
 
-        thread = threading.Thread(target=interrupt)
+        thread = threading.Thread(target=interrupt, daemon=True)  # if it fails, nobody comes
         thread.start()
         options = ["--base-url", server.url, "--tokenizer", str(tiny), "--concurrency", "1"]
         found = bench("prompts.jsonl", *CUSTOM, *options, code=130)
