@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import os
+import shlex
 import signal
 import sys
 import tomllib
@@ -25,6 +26,7 @@ from suffixspec_index.errors import (
     MissingDependencyError,
     SuffixSpecError,
 )
+from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_traces.tuning import TuningReport
 
 command = importlib.import_module("suffixspec.commands.tune")
@@ -76,9 +78,7 @@ def test_every_output_is_written(traces: Path, tmp_path: Path) -> None:
     assert html.read_text().startswith("<!doctype html>")
 
 
-def test_what_it_offers_to_paste_is_read_by_the_settings(
-    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_it_offers_to_paste_is_read_by_the_settings(traces: Path, tmp_path: Path) -> None:
     result = invoke(traces, *QUICK, "--json", "-")
     assert result.exit_code == 0, result.output
     (one,) = TuningReport.model_validate_json(result.stdout).concurrencies
@@ -88,11 +88,10 @@ def test_what_it_offers_to_paste_is_read_by_the_settings(
     from_file = load_settings(file).settings
     assert from_file.cost_model == "cpu-smollm2-135m-f32"
     assert yaml.safe_load(pastes["yaml"]) == tomllib.loads(pastes["toml"])
-    speculative = pastes["shell"].splitlines()[1].partition("=")[2].strip("'")
-    monkeypatch.setenv("SUFFIXSPEC_SPECULATIVE", speculative)
-    from_environment = load_settings().settings
-    assert from_environment.speculative.method == "suffix"
-    assert from_environment.speculative.draft_shape == "path"
+    words = shlex.split(pastes["shell"].replace("\\\n", " "))
+    additional = json.loads(words[words.index("--additional-config") + 1])
+    plugin = SpeculativeConfig.from_dict(additional["suffixspec"]["speculative"])
+    assert (plugin.method, plugin.draft_shape) == ("suffix", "path")
 
 
 def test_a_storage_is_gone_on_from(traces: Path, tmp_path: Path) -> None:
