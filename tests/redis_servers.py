@@ -188,6 +188,8 @@ class RedisCluster:
         for number in range(3):
             options = ["cluster-enabled yes", "cluster-node-timeout 2000", "appendonly yes"]
             options += [f"cluster-port {free_port()}", "cluster-require-full-coverage no"]
+            # with ``everysec`` a busy disk delays writes that were acknowledged, and kill -9 loses them
+            options.append("appendfsync always")
             self.nodes.append(RedisServer(self.folder / str(number), options).start())
         self._join()
         return self
