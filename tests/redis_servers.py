@@ -188,7 +188,7 @@ class RedisCluster:
         for number in range(3):
             options = ["cluster-enabled yes", "cluster-node-timeout 2000", "appendonly yes"]
             options += [f"cluster-port {free_port()}", "cluster-require-full-coverage no"]
-            # with ``everysec`` a busy disk delays writes that were acknowledged, and kill -9 loses them
+            # ``everysec``: a busy disk delays writes that were acknowledged; kill -9 loses them
             options.append("appendfsync always")
             self.nodes.append(RedisServer(self.folder / str(number), options).start())
         self._join()
