@@ -7,7 +7,9 @@ are really called, and that their results come back into the conversation.
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +34,20 @@ TOOL: dict[str, Any] = {
 }
 
 
+@pytest.fixture
+def own_loop() -> Iterator[None]:
+    """An event loop for LiteLLM, which asks for the thread's default one even when it is called
+    synchronously, and never closes it: some later test would then be blamed for it."""
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    yield
+    asyncio.set_event_loop(None)
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
 @pytest.mark.filterwarnings("ignore")  # LiteLLM's imports warn
+@pytest.mark.usefixtures("own_loop")
 def test_litellm(real: Served) -> None:
     litellm = pytest.importorskip("litellm")
     asked: dict[str, Any] = {
@@ -96,6 +111,7 @@ async def test_openai_agents(real: Served, api: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # as above
+@pytest.mark.usefixtures("own_loop")
 def test_mini_swe_agent(real: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent looks at a folder, writes a file and submits; commands really run."""
     monkeypatch.setenv("MSWEA_SILENT_STARTUP", "1")
