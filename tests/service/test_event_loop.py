@@ -138,7 +138,7 @@ async def test_grpc_drafting(client: httpx.AsyncClient, runtime: Runtime, stream
         new = pb.NewRequest(request=1, session="s", prompt=prompt)
         await stub.Begin(pb.BeginRequest(lease=lease, requests=[new]))
         step = pb.StepRequest(lease=lease, proposed=[1])
-        messages = stub.Stream()
+        messages: Any = stub.Stream()
 
         async def ask() -> Any:
             if not stream:
