@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -22,9 +22,9 @@ from suffixspec_service.api.answers import ChoiceReader, Identity
 from suffixspec_service.api.callers import Caller, ReadyRuntime
 from suffixspec_service.api.chat_fields import Prediction
 from suffixspec_service.api.fields import SamplingFields, SessionName
-from suffixspec_service.api.models import check_model, check_prompt, session_name
+from suffixspec_service.api.models import check_model, check_prompt, predicted_tokens, session_name
 from suffixspec_service.api.problems import RESPONSES, ApiError
-from suffixspec_service.api.streams import DONE, EventStream, event, unless_gone
+from suffixspec_service.api.streams import DONE, event, streamed, unless_gone
 from suffixspec_service.callers import Tenant
 from suffixspec_service.generation import Generation, GenerationRequest
 from suffixspec_service.runtime import Runtime
@@ -123,13 +123,8 @@ async def create_completion(
     """As OpenAI does it; ``"stream": true`` sends server-sent events."""
     call = await runtime.in_pool(read_completion, runtime, body, x_session_id, x_include_metrics)
     if body.stream:
-        stack = AsyncExitStack()
-        generation = await stack.enter_async_context(Generation(runtime, tenant, call.generation))
-        return EventStream(
-            _chunks(call, generation),
-            close=stack.aclose,
-            cadence_ms=runtime.config.stream_cadence_ms,
-        )
+        generation = Generation(runtime, tenant, call.generation)
+        return await streamed(generation, partial(_chunks, call), runtime.config.stream_cadence_ms)
     return await unless_gone(request, _answer(call, runtime, tenant))
 
 
@@ -149,9 +144,6 @@ def read_completion(
     prompt, text = _prompt(runtime, body.single_prompt())
     check_prompt(engine.model.max_model_len, prompt, "prompt")
     limit = body.max_tokens or _DEFAULT_MAX_TOKENS
-    prediction = None
-    if body.prediction is not None and body.prediction.text:
-        prediction = prompts.encode(body.prediction.text, special=False)
     generation = GenerationRequest(
         api="completions",
         request_id=f"cmpl-{secrets.token_hex(12)}",
@@ -160,7 +152,7 @@ def read_completion(
             body.sampling(max_tokens=limit, logprobs=body.logprobs, choice=i) for i in range(n)
         ],
         session_name=session_name(session, body.metadata),
-        prediction=prediction,
+        prediction=predicted_tokens(prompts, body.prediction),
         max_draft=body.max_draft,
         priority=body.draft_priority,
         grammar=body.structure(),

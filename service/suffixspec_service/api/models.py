@@ -9,7 +9,9 @@ from fastapi import APIRouter
 from numpy.typing import NDArray
 
 from suffixspec_service.api.callers import AnyRuntime, Caller
+from suffixspec_service.api.chat_fields import Prediction
 from suffixspec_service.api.problems import ApiError
+from suffixspec_service.prompts import PromptBuilder
 from suffixspec_service.runtime import Runtime
 
 router = APIRouter(tags=["OpenAI"])
@@ -63,6 +65,15 @@ def check_prompt(max_model_len: int, prompt: NDArray[np.int32], param: str) -> N
 def session_name(header: str | None, metadata: dict[str, str] | None) -> str | None:
     """The session that a request names: by header, else by ``metadata.session_id``."""
     return header or (metadata or {}).get("session_id") or None
+
+
+def predicted_tokens(
+    prompts: PromptBuilder, prediction: Prediction | None
+) -> NDArray[np.int32] | None:
+    """The tokens of a predicted output; ``None`` where nothing is predicted."""
+    if prediction is None or not prediction.text:
+        return None
+    return prompts.encode(prediction.text, special=False)
 
 
 def _names(runtime: Runtime) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
@@ -18,7 +18,7 @@ from suffixspec_service.api.chat import ChatCall, read_chat
 from suffixspec_service.api.fields import SessionName
 from suffixspec_service.api.problems import RESPONSES
 from suffixspec_service.api.responses_fields import ResponsesRequest
-from suffixspec_service.api.streams import EventStream, event, unless_gone
+from suffixspec_service.api.streams import event, streamed, unless_gone
 from suffixspec_service.callers import Tenant
 from suffixspec_service.generation import Generation
 from suffixspec_service.runtime import Runtime
@@ -155,15 +155,8 @@ async def create_response(
     """Text and function calls; ``"stream": true`` sends server-sent events."""
     call = await runtime.in_pool(_read, runtime, body, x_session_id, x_include_metrics)
     if body.stream:
-        stack = AsyncExitStack()
-        generation = await stack.enter_async_context(
-            Generation(runtime, tenant, call.chat.generation)
-        )
-        return EventStream(
-            _events(call, generation),
-            close=stack.aclose,
-            cadence_ms=runtime.config.stream_cadence_ms,
-        )
+        generation = Generation(runtime, tenant, call.chat.generation)
+        return await streamed(generation, partial(_events, call), runtime.config.stream_cadence_ms)
     return await unless_gone(request, _answer(call, runtime, tenant))
 
 

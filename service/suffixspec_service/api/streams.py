@@ -12,6 +12,8 @@ from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from suffixspec_service.generation import Generation
+
 T = TypeVar("T")
 
 FRAME_BYTES = 1024
@@ -99,6 +101,22 @@ class EventStream(Response):
             with contextlib.suppress(asyncio.CancelledError):
                 await collecting
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def streamed(
+    generation: Generation,
+    events: Callable[[Generation], AsyncIterator[bytes]],
+    cadence_ms: int,
+) -> EventStream:
+    """A stream of what a generation gives. It is admitted before anything is sent, so that a
+    refusal has its status, and ends with the stream, whatever the end was.
+
+    Raises:
+        SuffixSpecError: it is not admitted.
+    """
+    stack = contextlib.AsyncExitStack()
+    admitted = await stack.enter_async_context(generation)
+    return EventStream(events(admitted), close=stack.aclose, cadence_ms=cadence_ms)
 
 
 def padded(data: bytes) -> bytes:
