@@ -10,12 +10,7 @@ One thread of the engine's own runs the model; callers wait for it, blocking
 from __future__ import annotations
 
 import asyncio
-import threading
-import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -44,10 +39,11 @@ from suffixspec_engine.sampling import (
     IncrementalDetokenizer,
     SamplingParams,
 )
+from suffixspec_engine.step_thread import StepThread
 from suffixspec_engine.streams import BlockingStream, RequestStream
 from suffixspec_engine.warming import Progress, warm_up_drafting
 from suffixspec_index.depth import StepCost
-from suffixspec_index.errors import CapacityError, ConfigError, InputError
+from suffixspec_index.errors import ConfigError, InputError
 from suffixspec_index.proposers.base import Proposer
 from suffixspec_index.speculative_config import SpeculativeConfig
 
@@ -97,10 +93,7 @@ class Engine:
         if speculative is not None:
             warm_up_drafting(speculative, progress)
         self._core = EngineCore(self.model, self.config, speculative, step_cost)
-        self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
-        self._closed = False
-        self._actions: deque[Callable[[], None]] = deque()
+        self._steps = StepThread(self._core)
 
     def _make_proposers(
         self, speculative: SpeculativeConfig | None, given: Proposer | ProposerSource | None
@@ -143,7 +136,7 @@ class Engine:
             if self._proposers is not None:
                 self._proposers.drop(namespace)
 
-        self._between_steps(forget)
+        self._steps.between(forget)
 
     # -- asking --------------------------------------------------------------------------------
 
@@ -176,7 +169,7 @@ class Engine:
         params = _per_prompt(sampling, len(prompts))
         if session_ids is not None and len(session_ids) != len(prompts):
             raise InputError(f"session_ids: {len(session_ids)} for {len(prompts)} prompts")
-        streams = [BlockingStream(self._cancel) for _ in prompts]
+        streams = [BlockingStream(self._steps.cancel) for _ in prompts]
         requests = [
             self._request(
                 prompt,
@@ -192,7 +185,7 @@ class Engine:
             stream.attach(request)
         try:
             for request in requests:
-                self._enqueue(request, wait=True)
+                self._steps.add(request, wait=True)
             return [stream.output() for stream in streams]
         except BaseException:
             for stream in streams:
@@ -204,10 +197,10 @@ class Engine:
     ) -> BlockingStream:
         """Continue one prompt and give out what each step gains; ``options`` as for
         :meth:`submit`. Raises what :meth:`submit` raises."""
-        stream = BlockingStream(self._cancel)
+        stream = BlockingStream(self._steps.cancel)
         request = self._request(prompt, sampling or SamplingParams(), stream.put, **options)
         stream.attach(request)
-        self._enqueue(request, wait=False)
+        self._steps.add(request, wait=False)
         return stream
 
     def submit(
@@ -250,7 +243,7 @@ class Engine:
             ConfigError: the sampling parameters name tokens that do not exist.
             CapacityError: the queue is full, or the request could never fit in the cache.
         """
-        stream = RequestStream(self._cancel, loop)
+        stream = RequestStream(self._steps.cancel, loop)
         request = self._request(
             prompt,
             sampling or SamplingParams(),
@@ -265,7 +258,7 @@ class Engine:
             grammar=grammar,
         )
         stream.attach(request)
-        self._enqueue(request, wait=False)
+        self._steps.add(request, wait=False)
         return stream
 
     def end_session(
@@ -285,7 +278,7 @@ class Engine:
             if drafter is not None:
                 drafter.end_session(proposer_session(namespace, session_id))
 
-        self._between_steps(forget)
+        self._steps.between(forget)
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -303,7 +296,7 @@ class Engine:
         """What depths were chosen by, taken between two steps, for :meth:`restore` of the next
         engine of this model on this machine; see :meth:`.depth.EngineDepth.learned`."""
         found: dict[str, bytes] = {}
-        self._between_steps(lambda: found.update(self._core.depth.learned()))
+        self._steps.between(lambda: found.update(self._core.depth.learned()))
         return found
 
     def restore(self, learned: Mapping[str, bytes]) -> None:
@@ -312,7 +305,7 @@ class Engine:
         Raises:
             SnapshotCorruptError: a piece makes no sense. Nothing is changed then.
         """
-        self._between_steps(lambda: self._core.depth.restore(learned))
+        self._steps.between(lambda: self._core.depth.restore(learned))
 
     @property
     def num_running(self) -> int:
@@ -347,7 +340,7 @@ class Engine:
 
     def check_integrity(self) -> None:
         """Raise :class:`~suffixspec_index.errors.IntegrityError` unless the cache is sound."""
-        self._between_steps(self._core.cache.check_integrity)
+        self._steps.between(self._core.cache.check_integrity)
 
     def _request(
         self,
@@ -364,15 +357,11 @@ class Engine:
         self._core.cache.check_fits(request.reserve)
         return request
 
-    # -- the engine's thread -------------------------------------------------------------------
+    # -- ending --------------------------------------------------------------------------------
 
     def close(self) -> None:
         """End all requests with an error and stop the engine's thread. May be called twice."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        self._steps.close()
 
     def __enter__(self) -> Engine:
         return self
@@ -384,73 +373,6 @@ class Engine:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _enqueue(self, request: Request, *, wait: bool) -> None:
-        with self._changed:
-            while wait and self._core.scheduler.full and not self._closed:
-                self._changed.wait()
-            if self._closed:
-                raise CapacityError("engine: it is closed; make a new one")
-            request.metrics.queued_at = time.perf_counter()
-            self._core.scheduler.add(request)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="suffixspec-engine", daemon=True
-                )
-                self._thread.start()
-            self._changed.notify_all()
-
-    def _cancel(self, request: Request) -> None:
-        with self._changed:
-            request.cancelled = True
-            self._changed.notify_all()
-
-    def _between_steps(self, action: Callable[[], None]) -> None:
-        """Run ``action`` while no step is running, and wait for it."""
-        with self._changed:
-            if self._thread is None or self._thread is threading.current_thread():
-                action()
-                return
-            thread = self._thread
-            done: Future[None] | None = None
-            if not self._closed:
-                done = Future()
-                self._actions.append(partial(_settle, done, action))
-                self._changed.notify_all()
-        if done is not None:
-            done.result()
-        else:
-            thread.join()
-            action()
-
-    def _run(self) -> None:
-        """Step while there is something to do. The lock is free while the model runs, so that
-        requests can come and be cancelled at any moment."""
-        while True:
-            with self._changed:
-                while not (self._closed or self._actions or len(self._core.scheduler)):
-                    self._changed.wait()
-                while self._actions:
-                    self._actions.popleft()()
-                if self._closed:
-                    self._core.fail_all("the engine was closed")
-                    self._changed.notify_all()
-                    return
-                self._core.admit()
-                self._changed.notify_all()
-            try:
-                self._core.step()
-            except Exception as error:  # a step must never take the engine down
-                self._core.fail_running(error)
-
-
-def _settle(done: Future[None], action: Callable[[], None]) -> None:
-    try:
-        action()
-    except Exception as error:  # it belongs to the caller who waits
-        done.set_exception(error)
-    else:
-        done.set_result(None)
 
 
 def _per_prompt(

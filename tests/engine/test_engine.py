@@ -361,7 +361,7 @@ def test_drafts_are_shorter_in_larger_batches(target: TargetModel, prompts: list
     }
     for size, longest in ((1, 6), (3, 1), (6, 0)):
         with Engine(target, speculative=speculative) as engine:
-            with engine._changed:  # no step before all are there, and so all end together
+            with engine._steps._changed:  # no step before all are there, and so all end together
                 streams = [engine.stream(prompt, greedy()) for prompt in prompts[:size]]
             for stream in streams:
                 stream.output()

@@ -159,5 +159,5 @@ async def test_a_chat_while_the_engine_takes_in_prompts(
     messages = [{"role": "user", "content": "hello"}]
     body = {"model": "tiny", "messages": messages, "max_tokens": 2}
     waiting = client.post("/v1/chat/completions", json=body)
-    answer = await answers_meanwhile(client, runtime.engine._changed, waiting)
+    answer = await answers_meanwhile(client, runtime.engine._steps._changed, waiting)
     assert answer.status_code == 200, answer.text
