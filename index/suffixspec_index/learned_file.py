@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from suffixspec_index.errors import SnapshotCorruptError, SnapshotError, SnapshotFormatError
+from suffixspec_index.replacing import replacing
 
 _MAGIC, _VERSION = b"SFXLEARN", 1
 _HEAD = struct.Struct("<8sH32s")
@@ -39,25 +38,14 @@ def write_learned(path: Path, pieces: Mapping[str, bytes]) -> None:
     """
     names = json.dumps([[name, len(piece)] for name, piece in pieces.items()]).encode()
     body = zlib.compress(b"".join((_LENGTH.pack(len(names)), names, *pieces.values())), 6)
-    temporary: Path | None = None
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
-        ) as file:
-            temporary = Path(file.name)
+        with replacing(path) as file:
             file.write(_HEAD.pack(_MAGIC, _VERSION, _digest(body)))
             file.write(body)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        temporary = None
     except OSError as error:
         raise SnapshotError(
             f"{path}: cannot be written: {error}; check the folder, its rights and the disk's space"
         ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
 
 
 def read_learned(path: Path) -> dict[str, bytes]:

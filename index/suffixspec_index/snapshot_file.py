@@ -21,9 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suffixspec_index.errors import SnapshotCorruptError, SnapshotError, SnapshotFormatError
+from suffixspec_index.replacing import replacing
 from suffixspec_index.tokens import MAX_VOCAB_SIZE
 from suffixspec_index.tree import MAX_DEPTH
 
@@ -106,39 +105,17 @@ def write_content(path: Path, content: SnapshotContent) -> None:
     Raises:
         SnapshotError: the file cannot be written. An old one is left as it was.
     """
-    temporary: Path | None = None
     try:
-        with tempfile.NamedTemporaryFile(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp", delete=False
-        ) as file:
-            temporary = Path(file.name)
+        with replacing(path) as file:
             digest = hashlib.blake2b(digest_size=_FINAL)
             for piece in _pieces(content):
                 file.write(piece)
                 digest.update(piece)
             file.write(digest.digest())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        temporary = None
-        _sync_directory(path.parent)
     except OSError as error:
         raise SnapshotError(
             f"{path}: cannot be written: {error}; check the folder, its rights and the disk's space"
         ) from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _sync_directory(path: Path) -> None:
-    """Make a rename durable, where folders can be opened (not on Windows)."""
-    if hasattr(os, "O_DIRECTORY"):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _pieces(content: SnapshotContent) -> Iterator[bytes]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
-import tempfile
 import threading
 import time
 from collections.abc import Iterable, Mapping
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from suffixspec_index.errors import AuthenticationError, ConfigError, ForbiddenError
+from suffixspec_index.replacing import replacing
 from suffixspec_service.config import Limits, ServiceConfig
 
 KEY_PREFIX = "sk-suffixspec-"
@@ -118,16 +117,8 @@ class KeyFile:
             "tenants": {name: _fields(limits) for name, limits in self.limits.items()},
         }
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:  # mkstemp: mode 0600
-                json.dump(values, file, indent=2)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            file.write(json.dumps(values, indent=2).encode())
 
     def with_new_key(
         self, tenant: str, *, admin: bool = False, note: str = "", limits: Limits | None = None

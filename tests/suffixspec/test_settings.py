@@ -1,13 +1,18 @@
+import dataclasses
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from suffixspec.settings import DraftingSettings, load_settings, parse_assignments
+from suffixspec.settings import DraftingSettings, ServiceSettings, load_settings, parse_assignments
+from suffixspec_engine import EngineConfig
 from suffixspec_index.errors import ConfigError
 from suffixspec_index.speculative_config import SpeculativeConfig
+from suffixspec_service.config import Limits, ServiceConfig
+from suffixspec_service.drafting.config import DraftingConfig
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +30,24 @@ def test_defaults() -> None:
     assert loaded.settings.log.level == "warning"
     assert set(loaded.origins.values()) == {"default"}
     assert set(loaded.origins) == set(loaded.flat())
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (ServiceSettings, ServiceConfig),
+        (ServiceSettings, Limits),
+        (ServiceSettings, EngineConfig),
+        (DraftingSettings, DraftingConfig),
+    ],
+)
+def test_defaults_are_those_of_what_is_told(settings: type[BaseModel], told: type[Any]) -> None:
+    """Lower packages take dataclasses, so defaults stand twice; they must not drift apart."""
+    defaults = {field.name: field.default for field in dataclasses.fields(told)}
+    both = {name: f.default for name, f in settings.model_fields.items() if name in defaults}
+    both.pop("api_keys", None)  # secret here, plain there
+    assert len(both) > 2
+    assert both == {name: defaults[name] for name in both}
 
 
 def test_flags_win_over_the_environment_over_the_file(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ import numpy as np
 import yaml
 
 from suffixspec_index.errors import ConfigError, InputError
+from suffixspec_index.replacing import replacing
 from suffixspec_traces.cost.model import PointsCost, parse_cost_model
 
 
@@ -93,15 +92,9 @@ def write_cost_model(path: Path, model: PointsCost) -> None:
     text = yaml.safe_dump(model.model_dump(exclude_defaults=True), sort_keys=False, width=96)
     path = path.expanduser()
     try:
-        handle, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(partial).chmod(0o644)
-            Path(partial).replace(path)
-        except BaseException:
-            Path(partial).unlink(missing_ok=True)
-            raise
+        with replacing(path) as file:
+            file.write(text.encode())
+            Path(file.name).chmod(0o644)
     except OSError as error:
         raise InputError(f"cost model {path}: cannot be written: {error.strerror}") from error
 

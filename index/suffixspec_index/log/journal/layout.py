@@ -33,6 +33,7 @@ from suffixspec_index.errors import (
 )
 from suffixspec_index.log.positions import new_epoch
 from suffixspec_index.namespaces import NamespaceKey
+from suffixspec_index.replacing import sync_folder
 
 VERSION = 1
 _FORMAT = "suffixspec journal"
@@ -56,15 +57,6 @@ def _full() -> tuple[int, ...]:
     import errno
 
     return (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
-
-
-def sync_folder(path: Path) -> None:
-    """Make new, renamed and removed names durable."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -270,7 +262,6 @@ __all__ = [
     "read_namespace",
     "segment_path",
     "segments",
-    "sync_folder",
     "write_file",
     "write_json",
     "write_namespace",

@@ -17,7 +17,6 @@ from suffixspec_index.log.journal.layout import (
     read_json,
     segment_path,
     segments,
-    sync_folder,
     write_json,
 )
 from suffixspec_index.log.journal.segment import (
@@ -28,6 +27,7 @@ from suffixspec_index.log.journal.segment import (
     frame_of,
     segment_head,
 )
+from suffixspec_index.replacing import sync_folder
 
 PACKED_TOKENS = 1 << 16
 """Sealed segments are packed anew into frames of about this many tokens, which compress better."""
