@@ -74,14 +74,15 @@ class NamespaceReader:
         """Add a frame's records; false where it is still being written."""
         place = self._place
         assert place is not None
-        try:
-            ordinals, records = segment.load(frame)
-        except LogCorruptError:
+        loaded = _loaded(segment, frame)
+        if loaded is None:
             if not self._is_sealed(place) and segment.next_frame(frame.end) is None:
                 return False
+            loaded = _loaded(segment, frame)  # it may have been written to its end since
+        if loaded is None:
             found.damaged += 1
         else:
-            pairs = zip(ordinals, records, strict=True)
+            pairs = zip(*loaded, strict=True)
             found.records += [record for ordinal, record in pairs if ordinal > after]
         found.end = max(found.end, frame.last)
         place.offset, place.ordinal = frame.end, found.end
@@ -239,3 +240,11 @@ class NamespaceReader:
         """Close the file."""
         with self._lock:
             self._drop_place()
+
+
+def _loaded(segment: Segment, frame: Frame) -> tuple[list[int], list[Record]] | None:
+    """The ordinals and records of a frame, ``None`` where they are damaged or not all there yet."""
+    try:
+        return segment.load(frame)
+    except LogCorruptError:
+        return None

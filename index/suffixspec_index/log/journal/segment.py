@@ -158,10 +158,14 @@ class Segment:
             frame = self.frame_at(offset)
             damaged = 0
             if frame is None:
-                frame = self.next_frame(offset + 1)
-                damaged = 1
-            if frame is None:
-                return
+                following = self.next_frame(offset + 1)
+                if following is None:
+                    return
+                # Frames are written one after the other: what stands before a whole one has been
+                # written to its end, if only since it was looked at.
+                frame = self.frame_at(offset)
+                if frame is None:
+                    frame, damaged = following, 1
             yield frame, damaged
             offset = frame.end
 

@@ -19,6 +19,7 @@ from suffixspec_index.errors import (
 from suffixspec_index.log import START, RecordKind, open_log
 from suffixspec_index.log.journal import JournalLog
 from suffixspec_index.log.journal import writer as writing
+from suffixspec_index.log.journal.segment import Frame, Segment
 from tests.index.log.contract import KEY, OTHER, LogContract, OpenLog, numbers, read_all, record
 
 
@@ -348,3 +349,36 @@ def test_a_reader_goes_on_through_rotation_packing_and_purges(tmp_path: Path) ->
         assert seen == list(range(1, 400))
         log.purge(KEY, origin=1, number=400)
         assert [r.kind for r in read_all(reader, position=position)] == [RecordKind.PURGE]
+
+
+@pytest.mark.parametrize("there", [0.02, 0.3, 0.5, 0.9])
+def test_a_frame_that_is_finished_while_it_is_read_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: float
+) -> None:
+    """A reader sees part of a frame; when it looks on, that frame and the next are whole."""
+    fill(tmp_path, 2)
+    (file,) = segment_files(tmp_path)
+    before = file.read_bytes()
+    with open_journal(tmp_path) as log:
+        for number in (3, 4):
+            log.append(KEY, [record(number, range(number, number + 20))])
+    whole = file.read_bytes()
+    frame = (len(whole) - len(before)) // 2
+    partial = len(before) + int(frame * there)
+    file.write_bytes(before)
+    search = Segment.next_frame
+
+    def finished_meanwhile(segment: Segment, offset: int) -> Frame | None:
+        with file.open("r+b") as out:
+            out.write(whole)
+        return search(segment, offset)
+
+    with open_journal(tmp_path, read_only=True) as reader:
+        (batch,) = reader.read({KEY: START})
+        assert [r.number for r in batch.records] == [1, 2]
+        with file.open("r+b") as out:  # its size grows first
+            out.write(whole[:partial] + bytes(len(before) + frame - partial))
+        monkeypatch.setattr(Segment, "next_frame", finished_meanwhile)
+        (batch,) = reader.read({KEY: batch.position})
+        assert [r.number for r in batch.records] == [3, 4]
+        assert batch.damaged == 0
