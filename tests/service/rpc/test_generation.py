@@ -46,6 +46,7 @@ async def settled(service: Service) -> None:
             or engine.num_waiting
             or service.runtime.admission.running
             or service.runtime.spaces.live_requests
+            or service.runtime._kept  # what counts a request runs beside its answer
         ):
             await asyncio.sleep(0.01)
 
