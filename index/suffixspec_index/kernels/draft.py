@@ -123,7 +123,7 @@ def _weigh(session, world, request, node, reach, pooled, blocked, odds, weights,
     return pooled
 
 
-@kernel
+@kernel(forceinline=True)
 def draft(session, world, request, budget, floor, settings, blocked, odds, weights, out):
     """Draft for one request; returns ``(nodes, match length)``.
 
@@ -261,7 +261,7 @@ _AT = tuple(4 * sum(_SHAPES[:i]) for i in range(len(_SHAPES)))
 SCRATCH = sum(_SHAPES)  # int32 words that :func:`draft` works in
 
 
-@kernel
+@kernel(forceinline=True)
 def scratch_views(address):
     """Working memory of :func:`draft` over ``SCRATCH`` words at an address.
 

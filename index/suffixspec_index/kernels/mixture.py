@@ -42,7 +42,7 @@ def _length_class(length):
     return 2 if length <= 6 else 3
 
 
-@kernel
+@kernel(forceinline=True)
 def weight_set(places, node, depth):
     """The weight set chosen by both memories' match lengths and the draft depth."""
     late = 0 if depth == 0 else (1 if depth < 3 else 2)

@@ -84,7 +84,7 @@ def _model(context):
 
 
 @kernel
-def _draft_row(context, row, limit, floor, out):
+def _draft_row(context, row, limit, floor, at, tokens, parents, probs, sources, work):
     """Draft for the request of one row."""
     table = carray(pointer_i64(context[X_TABLE]), (context[X_TREES], HEADER))
     requests = carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
@@ -95,6 +95,7 @@ def _draft_row(context, row, limit, floor, out):
     session = view(table, request[R_SESSION])
     world = view(table, WORLD)
     most = min(limit, MAX_NODES)
+    out = (at, tokens, parents, probs, sources, scratch_views(work))
     return draft(session, world, request, most, floor, settings, blocked, odds, weights, out)
 
 
@@ -107,11 +108,13 @@ def propose_batch(context, rows, limits, floor, offsets, tokens, parents, probs,
     ``(rows + 1,)``. Returns the number of nodes.
     """
     work = np.empty(SCRATCH, np.int32)
+    address = work.ctypes.data
     at = 0
     offsets[0] = 0
     for r in range(rows.shape[0]):
-        out = (at, tokens, parents, probs, sources, scratch_views(work.ctypes.data))
-        n, matches[r] = _draft_row(context, rows[r], limits[r], floor, out)
+        n, matches[r] = _draft_row(
+            context, rows[r], limits[r], floor, at, tokens, parents, probs, sources, address
+        )
         at += n
         offsets[r + 1] = at
     return at + 0 * work[0]  # the scratch must live until here
@@ -122,8 +125,9 @@ def propose_one(context, row, limit, floor, tokens, parents, probs, sources):
     """Draft for one request into arrays of ``limit``; returns ``(nodes, match length)``."""
     work = np.empty(SCRATCH, np.int32)
     work[0] = 0
-    out = (0, tokens, parents, probs, sources, scratch_views(work.ctypes.data))
-    n, match = _draft_row(context, row, limit, floor, out)
+    n, match = _draft_row(
+        context, row, limit, floor, 0, tokens, parents, probs, sources, work.ctypes.data
+    )
     return n + 0 * work[0], match
 
 
