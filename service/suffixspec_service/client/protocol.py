@@ -11,10 +11,10 @@ failed goes on: the service knows what it knew before.
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,6 +25,7 @@ from suffixspec_index.errors import (
     DeadlineError,
     InputError,
     OutOfStepError,
+    TokenError,
     UnavailableError,
     UnknownLeaseError,
     UnknownRequestError,
@@ -47,6 +48,7 @@ from suffixspec_service.rpc.generated import drafting_pb2 as pb
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 _LOST = (UnavailableError, UnknownLeaseError)
+_INT32 = np.dtype(np.int32)
 _BYTES_AT_ONCE = 8 << 20  # of prompts in one message
 
 T = TypeVar("T")
@@ -93,7 +95,7 @@ class Protocol:
         self.terms: LeaseTerms | None = None
         self.epoch = 0
         self.lost = False
-        self._numbers = itertools.count(1)
+        self._numbers = count(1)
         self._requests: dict[int, ClientRequest] = {}
         self._sessions = SessionContexts()
 
@@ -156,12 +158,14 @@ class Protocol:
         limits: Sequence[int] = (),
     ) -> Plan[DraftBatch]:
         """Advance requests and draft."""
-        gains = [(self._open(request), self._tokens(tokens)) for request, tokens in gained]
+        pairs = list(gained)
+        gaining = [self._open(request) for request, _ in pairs]
+        tokens, lengths = self._joined([tokens for _, tokens in pairs])
         proposed = [self._open(request).number for request in propose]
         step = Step(
-            advanced=[request.number for request, _ in gains],
-            lengths=[len(tokens) for _, tokens in gains],
-            token_ids=np.concatenate([tokens for _, tokens in gains]) if gains else NO_TOKENS,
+            advanced=[request.number for request in gaining],
+            lengths=lengths,
+            token_ids=tokens,
             proposed=proposed,
             limits=limits,
         )
@@ -169,8 +173,10 @@ class Protocol:
         if self.lost:
             yield Resume(self.epoch)
         epoch = self.epoch
-        for request, tokens in gains:
-            request.gain(tokens)
+        end = 0
+        for request, length in zip(gaining, lengths, strict=True):
+            end += length
+            request.gain(tokens[end - length : end])
         try:
             reply = yield Call("step", wire.write_step(self.lease, step))
         except _LOST as error:
@@ -179,8 +185,10 @@ class Protocol:
             self.lost = True
             raise
         except Exception:
-            for request, tokens in reversed(gains):  # refused, so nothing was changed
-                request.lose(len(tokens))
+            for request, length in zip(
+                gaining, lengths, strict=True
+            ):  # refused, so nothing changed
+                request.lose(length)
             raise
         return wire.read_drafts(reply)
 
@@ -344,6 +352,28 @@ class Protocol:
 
     def _tokens(self, tokens: ArrayLike, field: str = "token_ids") -> Tokens:
         return as_token_array(tokens, self.options.vocab_size, field=field)
+
+    def _joined(self, rows: list[Any]) -> tuple[Tokens, list[int]]:
+        """The tokens of many requests, checked, and how many each has. What engines usually hand
+        over is checked at once: row by row, the checks of 64 rows cost more than sending them."""
+        if not rows:
+            return NO_TOKENS, []
+        try:
+            if all(type(row) is list for row in rows):
+                flat = self._tokens(list(chain.from_iterable(rows)))
+                return flat, [len(row) for row in rows]
+            if all(_is_plain(row) for row in rows):
+                flat = self._tokens(np.concatenate(rows))
+                return flat, [len(row) for row in rows]
+        except TokenError:
+            pass  # below, the error names the place in its own row
+        checked = [self._tokens(row) for row in rows]
+        return np.concatenate(checked), [len(row) for row in checked]
+
+
+def _is_plain(row: Any) -> bool:
+    """Whether it is a flat int32 array."""
+    return type(row) is np.ndarray and row.ndim == 1 and row.dtype == _INT32
 
 
 def _in_messages(items: Sequence[Any], size: Any = len) -> list[list[Any]]:
