@@ -11,6 +11,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
+from tests.threads import ended
+
 Answer = Callable[[list[bytes]], bytes]
 """From a command and its arguments to raw RESP."""
 
@@ -29,7 +31,9 @@ class RespStandIn:
 
         self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        self._thread = threading.Thread(
+            daemon=True, target=self._server.serve_forever, args=(0.05,)
+        )
 
     @property
     def url(self) -> str:
@@ -46,7 +50,7 @@ class RespStandIn:
         trace: TracebackType | None,
     ) -> None:
         self._server.shutdown()
-        self._thread.join()
+        ended([self._thread])
         self._server.server_close()
 
 

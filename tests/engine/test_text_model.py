@@ -20,6 +20,7 @@ from suffixspec_engine.text_model import EngineTextModel, repeats
 from suffixspec_index.errors import CapacityError, ConfigError, GenerationError
 from tests.engine.conftest import EOS, write_tiny_llama
 from tests.engine.said import said
+from tests.threads import ended
 
 if TYPE_CHECKING:
     from suffixspec_engine.models import TargetModel
@@ -57,11 +58,12 @@ def test_drafts_change_no_message(target: TargetModel, plain: Engine) -> None:
         def one(number: int) -> None:
             found[number] = drafted.generate(prompts[number], key=f"s{number}", max_new_tokens=60)
 
-        threads = [threading.Thread(target=one, args=(i,)) for i in range(len(prompts))]
+        threads = [
+            threading.Thread(daemon=True, target=one, args=(i,)) for i in range(len(prompts))
+        ]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        ended(threads)
         assert drafting.metrics.counts.accepted > 0
     assert [found[i].tolist() for i in range(len(prompts))] == [w.tolist() for w in wanted]
 
@@ -108,11 +110,10 @@ def test_closing_ends_what_is_generated(target: TargetModel) -> None:
         except (GenerationError, CapacityError) as error:
             errors.append(error)
 
-    thread = threading.Thread(target=write)
+    thread = threading.Thread(daemon=True, target=write)
     thread.start()
     model.close()
-    thread.join(timeout=30)
-    assert not thread.is_alive()
+    ended([thread], 30)
     assert len(errors) == 1
 
 

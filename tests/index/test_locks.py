@@ -6,6 +6,7 @@ import time
 import pytest
 
 from suffixspec_index.locks import ReadWriteLock
+from tests.threads import ended
 
 
 def test_readers_share() -> None:
@@ -15,11 +16,10 @@ def test_readers_share() -> None:
         with lock.reading():
             together.wait(timeout=5)  # passes only if all three are inside at once
 
-    threads = [threading.Thread(target=read) for _ in range(3)]
+    threads = [threading.Thread(daemon=True, target=read) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join(timeout=5)
+    ended(threads, 5)
     assert not together.broken
 
 
@@ -40,11 +40,12 @@ def test_a_writer_is_alone() -> None:
             with lock.reading():
                 torn.append(shared[0] != shared[1])
 
-    threads = [threading.Thread(target=target) for target in (write, write, read, read)]
+    threads = [
+        threading.Thread(daemon=True, target=target) for target in (write, write, read, read)
+    ]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    ended(threads)
     assert shared == [600, 600]  # no writer saw another half done
     assert not any(torn)
 
@@ -67,16 +68,15 @@ def test_a_writer_waits_for_readers_and_holds_new_ones_back() -> None:
         with lock.reading():
             order.append("second reader")
 
-    threads = [threading.Thread(target=first)]
+    threads = [threading.Thread(daemon=True, target=first)]
     threads[0].start()
     first_in.wait(5)
     for target in (writer, second):
-        threads.append(threading.Thread(target=target))
+        threads.append(threading.Thread(daemon=True, target=target))
         threads[-1].start()
         time.sleep(0.05)
     leave.set()
-    for thread in threads:
-        thread.join(5)
+    ended(threads, 5)
     assert order == ["first reader", "writer", "second reader"]
 
 

@@ -15,6 +15,7 @@ from suffixspec_index.errors import (
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
 from suffixspec_index.namespaces import NamespaceKey, Namespaces
+from tests.threads import ended
 
 KEY = NamespaceKey("tenant", "model", "tok")
 
@@ -155,9 +156,8 @@ def test_many_threads_get_the_same_index() -> None:
         start.wait()
         found.append(spaces.get_or_create(KEY))
 
-    threads = [threading.Thread(target=get) for _ in range(8)]
+    threads = [threading.Thread(daemon=True, target=get) for _ in range(8)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    ended(threads)
     assert len({id(index) for index in found}) == 1

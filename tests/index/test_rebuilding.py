@@ -18,6 +18,7 @@ from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
 from suffixspec_index.rebuilding import rebuild_aside
 from suffixspec_index.tree_copy import TreeCopy
+from tests.threads import ended
 
 
 def held(index: SuffixIndex) -> Counter[tuple[int, ...]]:
@@ -100,10 +101,10 @@ def busy(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ite
             since = index.world.generation
             told = len(self.proposed)
             thread = threading.Thread(
-                target=lambda: self.proposed.append(index.propose(self.running))
+                daemon=True, target=lambda: self.proposed.append(index.propose(self.running))
             )
             thread.start()
-            thread.join(20)
+            ended([thread], 20)
             assert len(self.proposed) > told  # nobody holds the lock
             index.advance(self.running, said_array([2_000_000] * 20))
         add(copy, *sequence, **options)
@@ -165,11 +166,10 @@ def test_many_threads_take_back_what_they_shared() -> None:
         except BaseException as fault:
             faults.append(fault)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    threads = [threading.Thread(daemon=True, target=work, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    ended(threads)
     assert not faults
     assert all(index.world.count([1000 + number]) == 0 for number in range(4))
     assert len(index.world) <= 40

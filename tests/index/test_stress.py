@@ -12,6 +12,7 @@ import numpy as np
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
 from suffixspec_index.namespaces import NamespaceKey, Namespaces
+from tests.threads import ended
 
 SECONDS = 2.5
 
@@ -33,7 +34,7 @@ def run_all(
             failures.append(error)
             stop.set()
 
-    threads = [threading.Thread(target=guarded, args=(worker,)) for worker in workers]
+    threads = [threading.Thread(daemon=True, target=guarded, args=(worker,)) for worker in workers]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + 60
@@ -41,9 +42,7 @@ def run_all(
     while min(counts or [21]) <= 20 and time.monotonic() < deadline and not stop.is_set():
         stop.wait(0.1)
     stop.set()
-    for thread in threads:
-        thread.join(timeout=60)
-        assert not thread.is_alive()
+    ended(threads, 60)
     if failures:
         raise failures[0]
 

@@ -17,6 +17,7 @@ from suffixspec_engine.models import TargetModel
 from suffixspec_service.config import ServiceConfig
 from suffixspec_service.runtime import Runtime
 from suffixspec_service.server import Addresses, listen, serve
+from tests.threads import ended
 
 CHATML = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}\n{% endfor %}"
@@ -95,7 +96,7 @@ def served(
     found: list[Addresses] = []
     failed: list[BaseException] = []
     loop = asyncio.new_event_loop()
-    ended = asyncio.Event()
+    stopping = asyncio.Event()
 
     def ready(addresses: Addresses) -> None:
         found.append(addresses)
@@ -104,7 +105,7 @@ def served(
     def run() -> None:
         asyncio.set_event_loop(loop)
         try:
-            loop.run_until_complete(serve(runtime, bound, ready=ready, stop=ended))
+            loop.run_until_complete(serve(runtime, bound, ready=ready, stop=stopping))
         except BaseException as error:
             failed.append(error)
         finally:
@@ -114,19 +115,18 @@ def served(
             loop.close()
 
     def stop() -> None:
-        loop.call_soon_threadsafe(ended.set)
+        loop.call_soon_threadsafe(stopping.set)
 
-    thread = threading.Thread(target=run, name="service")
+    thread = threading.Thread(daemon=True, target=run, name="service")
     thread.start()
-    started.wait()
+    assert started.wait(120)
     if failed:
-        thread.join()
+        ended([thread])
         raise failed[0]
     try:
         yield Served(runtime, engine, found[0].http, found[0].grpc, name, stop)
     finally:
         if not loop.is_closed():
             stop()
-        thread.join(30)
-        assert not thread.is_alive()
+        ended([thread], 30)
         assert failed == []

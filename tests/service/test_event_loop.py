@@ -26,6 +26,7 @@ from suffixspec_service.rpc.server import serve_grpc
 from suffixspec_service.runtime import Runtime
 from tests.service.grpc_service import MODEL, phrases
 from tests.service.serving import CHATML
+from tests.threads import ended
 
 PATIENCE_S = 20.0
 TEXT = phrases(1, 60).tolist()
@@ -43,14 +44,14 @@ def held(lock: AbstractContextManager[Any]) -> Iterator[threading.Event]:
             taken.set()
             in_time.append(answered.wait(PATIENCE_S))
 
-    thread = threading.Thread(target=hold)
+    thread = threading.Thread(daemon=True, target=hold)
     thread.start()
     assert taken.wait(PATIENCE_S)
     try:
         yield answered
     finally:
         answered.set()
-        thread.join()
+        ended([thread])
     assert in_time == [True], "the event loop waited for the lock"
 
 

@@ -14,6 +14,7 @@ import pytest
 from suffixspec_index.errors import InputError, LogClosedError, LogRefusedError, TokenError
 from suffixspec_index.log import START, Record, RecordKind, SequenceLog
 from suffixspec_index.namespaces import NamespaceKey
+from tests.threads import ended
 
 KEY = NamespaceKey("tenant", "model", "tokenizer")
 OTHER = NamespaceKey("tenant", "model", "another tokenizer")
@@ -200,11 +201,11 @@ class LogContract:
             except LogClosedError as error:
                 woken.append(error)
 
-        thread = threading.Thread(target=wait)
+        thread = threading.Thread(daemon=True, target=wait)
         thread.start()
         time.sleep(0.05)
         log.close()
-        thread.join(timeout=10.0)
+        ended([thread], 10.0)
         assert woken
         assert woken == [[]] or isinstance(woken[0], LogClosedError)
 
@@ -276,12 +277,13 @@ class LogContract:
                         position = batch.position
                         seen[reader] += [(r.origin, r.number) for r in batch.records]
 
-        threads = [threading.Thread(target=write, args=(origin,)) for origin in (1, 2, 3)]
-        threads += [threading.Thread(target=follow, args=(reader,)) for reader in seen]
+        threads = [
+            threading.Thread(daemon=True, target=write, args=(origin,)) for origin in (1, 2, 3)
+        ]
+        threads += [threading.Thread(daemon=True, target=follow, args=(reader,)) for reader in seen]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join(timeout=90.0)
+        ended(threads, 90.0)
         assert seen[0] == seen[1]
         assert len(seen[0]) == 3 * each
         for origin in (1, 2, 3):

@@ -20,6 +20,7 @@ from tests.certificates import write_certificates
 from tests.index.log.contract import KEY, numbers, record
 from tests.redis_servers import RedisCluster, RedisServer, free_port
 from tests.resp_stand_in import RespStandIn, hello
+from tests.threads import ended
 
 Start = Callable[..., RedisServer]
 
@@ -103,12 +104,12 @@ def test_a_waiting_reader_survives_a_restart(start: Start) -> None:
             assert isinstance(batches, list)
             found.extend(r.number for batch in batches for r in batch.records)
 
-        thread = threading.Thread(target=follow)
+        thread = threading.Thread(daemon=True, target=follow)
         thread.start()
         time.sleep(0.1)
         server.restart()
         eventually(lambda: log.append(KEY, [record(2)]))
-        thread.join(timeout=20.0)
+        ended([thread], 20.0)
     assert found == [2]
 
 
@@ -154,12 +155,12 @@ def test_closing_while_the_server_is_paused(start: Start) -> None:
         except LogError as error:
             failed.append(error)
 
-    thread = threading.Thread(target=append)
+    thread = threading.Thread(daemon=True, target=append)
     thread.start()
     time.sleep(0.1)
     began = time.monotonic()
     log.close()
-    thread.join()
+    ended([thread])
     assert time.monotonic() - began < 2.0
     assert isinstance(failed[0], LogClosedError)
 

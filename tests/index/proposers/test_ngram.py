@@ -14,6 +14,7 @@ from suffixspec_index.errors import ConfigError, InputError, TokenError, Unknown
 from suffixspec_index.proposers import ngram
 from suffixspec_index.proposers.ngram import NgramProposer
 from suffixspec_index.speculative_config import SpeculativeConfig
+from tests.threads import ended
 
 
 def rescan(
@@ -306,11 +307,10 @@ def test_threads() -> None:
                 context += step
             proposer.finish(request)
 
-    threads = [threading.Thread(target=work, args=("s" * i,)) for i in range(1, 5)]
+    threads = [threading.Thread(daemon=True, target=work, args=("s" * i,)) for i in range(1, 5)]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    ended(threads)
     assert not failures
 
 

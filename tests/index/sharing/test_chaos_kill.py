@@ -24,6 +24,7 @@ from suffixspec_index.log import open_log
 from tests.index.sharing.chaos_replica import NAMED, digest_of, is_whole
 from tests.index.sharing.replicas import LONG, Replica, closing
 from tests.redis_servers import RedisServer
+from tests.threads import ended
 
 ROOT = Path(__file__).resolve().parents[3]
 ROUNDS = int(os.environ.get("CHAOS_ROUNDS", "3"))
@@ -54,7 +55,7 @@ class Process:
             text=True,
             cwd=ROOT,
         )
-        self.listener = threading.Thread(target=self._listen)
+        self.listener = threading.Thread(daemon=True, target=self._listen)
         self.listener.start()
 
     def _listen(self) -> None:
@@ -85,7 +86,7 @@ class Process:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.listener.join()
+        ended([self.listener])
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         with contextlib.suppress(BrokenPipeError):

@@ -15,6 +15,7 @@ from suffixspec_index.log import open_log
 from suffixspec_index.sharing import SharingConfig, SharingStatus
 from tests.index.sharing.replicas import KEY, LONG, Replica, assert_equal, closing, settle
 from tests.redis_servers import RedisCluster, RedisServer
+from tests.threads import ended
 
 AOF = ("appendonly yes", "appendfsync always")
 
@@ -310,7 +311,7 @@ def test_redis_is_restarted_again_and_again_while_everybody_talks(server: RedisS
 
     with closing(replicas):
         talkers = [
-            threading.Thread(target=talk, args=(replica, seed))
+            threading.Thread(daemon=True, target=talk, args=(replica, seed))
             for seed, replica in enumerate(replicas)
         ]
         for talker in talkers:
@@ -319,8 +320,7 @@ def test_redis_is_restarted_again_and_again_while_everybody_talks(server: RedisS
             time.sleep(0.2)
             server.restart()
         done.set()
-        for talker in talkers:
-            talker.join()
+        ended(talkers)
         settle(replicas)
         assert_equal(replicas)
         assert sum(replicas[0].sequences().values()) > 30

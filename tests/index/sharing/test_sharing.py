@@ -19,6 +19,7 @@ from suffixspec_index.proposers.null import NullProposer
 from suffixspec_index.sharing import SharingConfig
 from tests.index.log.contract import read_all, record
 from tests.index.sharing.replicas import KEY, LONG, Replica, assert_equal, closing, settle
+from tests.threads import ended
 
 
 def new_log(name: str | None = None) -> SequenceLog:
@@ -227,13 +228,14 @@ def test_replicas_are_equal_after_any_history(seed: int) -> None:
 
     with closing(replicas):
         threads = [
-            threading.Thread(target=live, args=(replica, random.Random(10 * seed + number)))
+            threading.Thread(
+                daemon=True, target=live, args=(replica, random.Random(10 * seed + number))
+            )
             for number, replica in enumerate(replicas)
         ]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        ended(threads)
         settle(replicas)
         late = Replica(new_log(name))
         with closing([late]):

@@ -12,6 +12,7 @@ import pytest
 from suffixspec_service.callers import KeyFile
 from suffixspec_service.config import Limits
 from tests.service.serving import CHATML, Served, served
+from tests.threads import ended
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +97,7 @@ def test_concurrent_requests(service: Served, keys: dict[str, Any]) -> None:
     with service.client(headers=keys["small"]) as client:
         assert service.chat(client, n=2).status_code == 429
         first = threading.Thread(
+            daemon=True,
             target=service.chat,
             args=(client,),
             kwargs={
@@ -109,7 +111,7 @@ def test_concurrent_requests(service: Served, keys: dict[str, Any]) -> None:
         while not service.runtime.admission.running_of("small") and time.monotonic() < end:
             time.sleep(0.001)
         answer = service.chat(client)
-        first.join()
+        ended([first])
         assert answer.status_code == 429
         assert answer.json()["error"]["code"] == "rate_limit_exceeded"
         assert int(answer.headers["Retry-After"]) >= 1

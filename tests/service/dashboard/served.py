@@ -11,6 +11,7 @@ import uvicorn
 
 from suffixspec_service.app import create_app
 from suffixspec_service.runtime import Runtime
+from tests.threads import ended
 
 
 class Served:
@@ -34,8 +35,7 @@ class Served:
 
     def __exit__(self, *exception: object) -> None:
         self._server.should_exit = True
-        self._thread.join(timeout=30)
-        assert not self._thread.is_alive()
+        ended([self._thread], 30)
 
     @property
     def url(self) -> str:

@@ -14,6 +14,8 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
+from tests.threads import ended
+
 CHUNK = 2
 """Tokens (words) per chunk, as speculation gives them."""
 
@@ -113,4 +115,4 @@ def running() -> Iterator[FakeServer]:
         yield fake
     finally:
         server.should_exit = True
-        thread.join(timeout=10)
+        ended([thread], 10)

@@ -21,6 +21,7 @@ from suffixspec.bench.backends.in_process import InProcessBackend
 from suffixspec_index.errors import ConfigError
 from tests.engine.conftest import write_tiny_llama
 from tests.suffixspec.bench.fake_server import FakeServer, running
+from tests.threads import ended
 
 if TYPE_CHECKING:
     from suffixspec.bench.results import RequestResult
@@ -197,7 +198,7 @@ class TestServers:
         thread.start()
         options = ["--base-url", server.url, "--tokenizer", str(tiny), "--concurrency", "1"]
         found = bench("prompts.jsonl", *CUSTOM, *options, code=130)
-        thread.join()
+        ended([thread])
         (run,) = found["runs"]
         assert 1 <= run["completed"] < 4
         assert not run["complete"]

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from suffixspec.cli import app
 from suffixspec_index.errors import ConfigError
+from tests.threads import ended
 
 pytest.importorskip("torch")
 pytest.importorskip("fastapi")
@@ -108,11 +109,11 @@ def test_it_says_where_to_look_and_drains(tmp_path: Path, model: Path) -> None:
                     lines.append(line)
                     begun.set()
 
-        reading = threading.Thread(target=read)
+        reading = threading.Thread(daemon=True, target=read)
         reading.start()
         assert begun.wait(30)
         code, logged = running.stop()
-        reading.join(30)
+        ended([reading], 30)
     assert code == 0
     assert lines[-2:] == ["data: [DONE]", ""] or lines[-1] == "data: [DONE]"
     events = [entry["event"] for entry in logged]

@@ -15,6 +15,7 @@ from suffixspec_index.errors import ConfigError, InputError
 from suffixspec_traces.cost import load_cost_model
 from suffixspec_traces.cost.endpoint import EndpointOptions, measure_endpoint
 from suffixspec_traces.cost.measured import TimedStep, cost_from_steps, write_cost_model
+from tests.threads import ended
 
 PROVENANCE = "made up for this test, no machine involved"
 
@@ -92,7 +93,7 @@ def endpoint(
 
     loop = asyncio.new_event_loop()
     server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
-    thread = threading.Thread(target=loop.run_forever)
+    thread = threading.Thread(daemon=True, target=loop.run_forever)
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
@@ -104,7 +105,7 @@ def endpoint(
 
         asyncio.run_coroutine_threadsafe(end(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
-        thread.join()
+        ended([thread])
         loop.close()
 
 

@@ -21,6 +21,7 @@ from suffixspec_index.log.journal import JournalLog
 from suffixspec_index.log.journal import writer as writing
 from suffixspec_index.log.journal.segment import Frame, Segment
 from tests.index.log.contract import KEY, OTHER, LogContract, OpenLog, numbers, read_all, record
+from tests.threads import ended
 
 
 class TestJournalLog(LogContract):
@@ -244,12 +245,12 @@ def test_writers_share_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         log.append(KEY, [record(1)])
         monkeypatch.setattr(os, "fsync", counted)
         threads = [
-            threading.Thread(target=lambda n=n: log.append(KEY, [record(n)])) for n in range(2, 42)
+            threading.Thread(daemon=True, target=lambda n=n: log.append(KEY, [record(n)]))
+            for n in range(2, 42)
         ]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        ended(threads)
         assert sorted(numbers(log)) == list(range(1, 42))
         assert 1 <= len(syncs) < 30
 
