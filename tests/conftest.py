@@ -4,6 +4,7 @@ over the real one. Nothing is imported or started before it is asked for."""
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,14 @@ import pytest
 if TYPE_CHECKING:
     from suffixspec_engine.models import TargetModel
     from tests.service.serving import Served
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Commands and ``capture_logs`` configure structlog; no test hears what another one set up."""
+    yield
+    if (structlog := sys.modules.get("structlog")) is not None:
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
-import structlog
 from numpy.typing import NDArray
 
 from suffixspec_engine.metrics import RequestMetrics
@@ -22,6 +21,7 @@ from suffixspec_engine.request import FinishReason, StepEvent
 from suffixspec_engine.streams import RequestStream
 from suffixspec_index.errors import ConfigError
 from suffixspec_service.callers import Tenant
+from suffixspec_service.logs import get_logger
 from suffixspec_service.monitor import Piece, RequestRecord
 from suffixspec_service.monitor.pieces import StepSeen, pieces_of
 from suffixspec_service.spaces import Space
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from suffixspec_engine.sampling import SamplingParams
     from suffixspec_service.runtime import Runtime
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,13 +12,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from suffixspec_index.acceptance import AcceptanceModel
 from suffixspec_index.errors import SnapshotError
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.learned_file import read_learned, write_learned
 from suffixspec_index.namespaces import NamespaceKey
+from suffixspec_service.logs import get_logger
 
 if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
@@ -27,7 +26,7 @@ FILE_NAME = "learned"
 MOST_NAMESPACES = 256
 """Namespaces of which something is kept; those not used for longest are left out."""
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Learned:

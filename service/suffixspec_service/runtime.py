@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import structlog
-
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.namespaces import NamespaceKey
 from suffixspec_index.proposers.base import Proposer
@@ -25,6 +23,7 @@ from suffixspec_service.config import ServiceConfig, is_loopback
 from suffixspec_service.drafting import Drafting, DraftingConfig
 from suffixspec_service.jobs import Jobs, JobsConfig
 from suffixspec_service.learned import Learned
+from suffixspec_service.logs import get_logger
 from suffixspec_service.monitor import Monitor, MonitorConfig
 from suffixspec_service.monitor.runtime_probe import RuntimeProbe
 from suffixspec_service.sessions import SessionTable
@@ -41,7 +40,7 @@ _LEASES_EVERY_S = 1.0
 _KEEP_EVERY_S = 60.0
 _POOL_THREADS = 8  # most of them wait: for an index's lock, or the engine's
 T = TypeVar("T")
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class Runtime:

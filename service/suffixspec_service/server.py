@@ -11,15 +11,15 @@ import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import structlog
 import uvicorn
 
 from suffixspec_index.errors import ConfigError
 from suffixspec_service.app import create_app
 from suffixspec_service.config import ServiceConfig
+from suffixspec_service.logs import get_logger
 from suffixspec_service.runtime import Runtime
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _BACKLOG = 2048
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

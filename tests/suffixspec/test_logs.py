@@ -1,17 +1,10 @@
 import json
-from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from suffixspec.logs import configure_logging
 from suffixspec.settings import LogSettings
-
-
-@pytest.fixture(autouse=True)
-def _reset() -> Iterator[None]:
-    yield
-    structlog.reset_defaults()
 
 
 def test_text_goes_to_standard_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,13 +6,13 @@ import contextlib
 import secrets
 import time
 
-import structlog
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from suffixspec_service.api.problems import body
+from suffixspec_service.logs import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class _TooLargeError(Exception):

@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -25,6 +24,7 @@ from suffixspec_index.errors import (
     TooLargeError,
     UnavailableError,
 )
+from suffixspec_service.logs import get_logger
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"description": "The request is wrong; the error names the field."},
@@ -58,7 +58,7 @@ _REMEDIES = {
     "store": "; nothing is stored here",
     "include_obfuscation": "; start the service with --stream-cadence-ms for that",
 }
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 class ApiError(SuffixSpecError):

@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import structlog
-
 from suffixspec_index.errors import (
     ConfigError,
     LimitExceededError,
@@ -26,8 +24,9 @@ from suffixspec_index.errors import (
 from suffixspec_service.jobs.process import JobProcess
 from suffixspec_service.jobs.spec import ReplaySpec, TuningSpec, sample_files
 from suffixspec_service.jobs.uploads import Upload, Uploads
+from suffixspec_service.logs import get_logger
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 State = Literal["queued", "running", "completed", "failed", "cancelled"]
 ENDED = frozenset({"completed", "failed", "cancelled"})

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 
-import structlog
-
+from suffixspec_service.logs import get_logger
 from suffixspec_service.monitor.drift import DriftConfig, DriftDetector, DriftEvent
 from suffixspec_service.monitor.records import RequestRecord
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

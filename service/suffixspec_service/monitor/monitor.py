@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
+from suffixspec_service.logs import get_logger
 from suffixspec_service.monitor.alerts import Acceptance, AcceptanceWatch, Alert
 from suffixspec_service.monitor.collectors import StateCollector
 from suffixspec_service.monitor.drift import DriftConfig
@@ -23,7 +23,7 @@ from suffixspec_service.monitor.records import RequestRecord
 from suffixspec_service.monitor.series import TimeSeries
 from suffixspec_service.monitor.sessions import RecentSessions, SessionLimits
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
