@@ -14,7 +14,7 @@ from suffixspec_index.errors import ConfigError, MissingDependencyError
 
 if TYPE_CHECKING:
     from suffixspec_engine.engine import Engine
-    from suffixspec_index.sharing import Sharing
+    from suffixspec_index.sharing import Sharing, SharingConfig
     from suffixspec_service.config import ServiceConfig, TlsConfig
     from suffixspec_service.jobs import JobsConfig
     from suffixspec_service.runtime import Runtime
@@ -81,7 +81,9 @@ def make_runtime(
     from suffixspec_service.tracing import trace_to
 
     given = settings.service
-    Callers.of(config)  # a keys file that cannot be read is found out before a model is loaded
+    # What is wrong with a keys file or with sharing is found out before a model is loaded.
+    Callers.of(config)
+    sharing_config = _sharing_config(given)
     if given.traces_endpoint is not None:
         trace_to(given.traces_endpoint)
     keep = given.keep_text
@@ -95,7 +97,7 @@ def make_runtime(
         drafting_config=DraftingConfig(**given.drafting.model_dump()),
         monitor_config=MonitorConfig(keep_text=keep) if keep is not None else None,
         chat_template=_read(given.chat_template),
-        sharing=_sharing(given),
+        sharing=_sharing(given, sharing_config),
         learned_file=_learned_file(given),
     )
 
@@ -119,7 +121,16 @@ def _absolute(place: str) -> str:
     return str(path.resolve()) if path.exists() else place
 
 
-def _sharing(given: ServiceSettings) -> Sharing | None:
+def _sharing_config(given: ServiceSettings) -> SharingConfig:
+    from suffixspec_index.sharing import SharingConfig
+
+    try:
+        return SharingConfig(**given.sharing.model_dump())
+    except ConfigError as error:
+        raise ConfigError(f"service.sharing.{error}") from None
+
+
+def _sharing(given: ServiceSettings, config: SharingConfig) -> Sharing | None:
     if given.log is None:
         return None
     from suffixspec_index.log import open_log
@@ -129,7 +140,7 @@ def _sharing(given: ServiceSettings) -> Sharing | None:
     if url == "journal":
         folder = given.data_dir or Path(platformdirs.user_data_dir("suffixspec"))
         url = f"journal:{folder / 'journal'}"
-    return Sharing(open_log(url))
+    return Sharing(open_log(url), config)
 
 
 def _learned_file(given: ServiceSettings) -> Path | None:

@@ -107,6 +107,20 @@ class DraftingSettings(BaseModel):
     max_context_tokens: int = 1 << 20
 
 
+class SharingSettings(BaseModel):
+    """How what is learned gets into ``service.log`` and back; docs/sharing.md says what each
+    means. Sizes are bytes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    spool_bytes: int = 64 << 20
+    linger: float = 0.002
+    flush_seconds: float = 5.0
+    resend_bytes: int = 8 << 20
+    resend_within: float = 5.0
+    retention: float | None = None
+
+
 class ServiceSettings(BaseModel):
     """What ``suffixspec serve`` runs, and where. Sizes are bytes."""
 
@@ -162,6 +176,7 @@ class ServiceSettings(BaseModel):
     traces_endpoint: str | None = None
     """Where OpenTelemetry traces go (OTLP over HTTP); by default nowhere."""
     drafting: DraftingSettings = Field(default_factory=DraftingSettings)
+    sharing: SharingSettings = Field(default_factory=SharingSettings)
 
 
 class Settings(BaseSettings):
@@ -341,6 +356,7 @@ def _check_names(values: Values, origin: str) -> None:
         "log": LogSettings,
         "service": ServiceSettings,
         "service.drafting": DraftingSettings,
+        "service.sharing": SharingSettings,
     }
     for section, model in sections.items():
         table: Any = values

@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from suffixspec.settings import DraftingSettings, ServiceSettings, load_settings, parse_assignments
+from suffixspec.settings import (
+    DraftingSettings,
+    ServiceSettings,
+    SharingSettings,
+    load_settings,
+    parse_assignments,
+)
 from suffixspec_engine import EngineConfig
 from suffixspec_index.errors import ConfigError
+from suffixspec_index.sharing import SharingConfig
 from suffixspec_index.speculative_config import SpeculativeConfig
 from suffixspec_service.config import Limits, ServiceConfig
 from suffixspec_service.drafting.config import DraftingConfig
@@ -39,6 +46,7 @@ def test_defaults() -> None:
         (ServiceSettings, Limits),
         (ServiceSettings, EngineConfig),
         (DraftingSettings, DraftingConfig),
+        (SharingSettings, SharingConfig),
     ],
 )
 def test_defaults_are_those_of_what_is_told(settings: type[BaseModel], told: type[Any]) -> None:

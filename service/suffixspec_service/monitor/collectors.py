@@ -177,12 +177,24 @@ def _sharing(states: Sequence[SharingState]) -> Iterator[Metric]:
         "Own sequences that wait for the log to come back.",
         labels=label,
     )
+    resent = CounterMetricFamily(
+        "suffixspec_sharing_resent_sequences",
+        "Own sequences sent again after the log had lost them.",
+        labels=label,
+    )
+    dropped = CounterMetricFamily(
+        "suffixspec_sharing_dropped_sequences",
+        "Own sequences given up because too much waited for the log.",
+        labels=label,
+    )
     for state in states[:NAMESPACES]:
         lag.add_metric([state.namespace], state.lag_seconds)
         if state.behind_sequences is not None:
             behind.add_metric([state.namespace], state.behind_sequences)
         unsent.add_metric([state.namespace], state.unsent_sequences)
-    yield from (lag, behind, unsent)
+        resent.add_metric([state.namespace], state.resent_sequences)
+        dropped.add_metric([state.namespace], state.dropped_sequences)
+    yield from (lag, behind, unsent, resent, dropped)
 
 
 def _acceptances(states: Sequence[Acceptance]) -> Iterator[Metric]:

@@ -61,12 +61,18 @@ class SharingState:
         lag_seconds: how long ago everything in the log had been read; 0: just now.
         behind_sequences: sequences in the log that were not read yet; ``None``: not known.
         unsent_sequences: own sequences that wait for the log to come back.
+        resent_sequences: own sequences that were sent again since the start, after the log had
+            lost them.
+        dropped_sequences: own sequences that were given up since the start, because too much
+            waited.
     """
 
     namespace: str
     lag_seconds: float
     behind_sequences: int | None = None
     unsent_sequences: int = 0
+    resent_sequences: int = 0
+    dropped_sequences: int = 0
 
 
 class Probe(Protocol):

@@ -67,7 +67,14 @@ class RuntimeProbe:
         if sharing is None:
             return ()
         return [
-            SharingState(str(one.key), one.lag_seconds, one.behind, one.unsent)
+            SharingState(
+                namespace=str(one.key),
+                lag_seconds=one.lag_seconds,
+                behind_sequences=one.behind,
+                unsent_sequences=one.unsent,
+                resent_sequences=one.resent,
+                dropped_sequences=one.dropped,
+            )
             for one in sharing.status().namespaces
         ]
 

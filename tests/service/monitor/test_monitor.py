@@ -122,7 +122,7 @@ class FakeProbe:
         ]
 
     def sharing(self) -> list[SharingState]:
-        return [SharingState("a/m/x", 0.5, 3, 1)]
+        return [SharingState("a/m/x", 0.5, 3, 1, 20, 4)]
 
     def jobs(self) -> dict[tuple[str, str], int]:
         return {("replay", "running"): 2}
@@ -141,7 +141,10 @@ def test_states_are_read_at_the_scrape() -> None:
     assert samples[("suffixspec_index_tokens", (of_a,))] == 600
     assert samples[("suffixspec_index_bytes", (of_a, ("part", "global")))] == 8000
     assert samples[("suffixspec_index_evicted_total", (of_a, ("what", "sequences")))] == 7
-    assert samples[("suffixspec_sharing_lag_seconds", (of_a,))] == 0.5
+    sharing = {"lag_seconds": 0.5, "unsent_sequences": 1, "behind_sequences": 3}
+    sharing |= {"resent_sequences_total": 20, "dropped_sequences_total": 4}
+    for name, value in sharing.items():
+        assert samples[(f"suffixspec_sharing_{name}", (of_a,))] == value
     assert [state.tenant for state in monitor.namespaces("a")] == ["a"]
 
 
