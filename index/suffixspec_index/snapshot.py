@@ -1,15 +1,17 @@
 """Snapshots: a tree or an index in one file that says what it is and notices any damage.
 
-What is stored are the token sequences, oldest first, and what the acceptance model learned. Nodes
-are not stored: they are built again at about 0.3 µs per token, which is no slower than reading them
-would be, and so a file outlives every change of their layout, and can be loaded at another depth.
-The file itself is the matter of ``snapshot_file.py``.
+What is stored are the token sequences, oldest first, what the acceptance model learned and, where
+it is given, a calibration of drafts. Nodes are not stored: they are built again at about 0.3 µs per
+token, which is no slower than reading them would be, and so a file outlives every change of their
+layout, and can be loaded at another depth. The file itself is the matter of ``snapshot_file.py``.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +29,9 @@ from suffixspec_index.snapshot_file import (
     write_content,
 )
 from suffixspec_index.tree import SuffixTree
+
+if TYPE_CHECKING:
+    from suffixspec_index.depth.calibration import DraftCalibration
 
 _BATCH = 1 << 20  # tokens between two looks at the byte budget
 
@@ -69,7 +74,13 @@ def load_tree(
     return tree
 
 
-def save_index(index: SuffixIndex, path: str | Path, *, fingerprint: str | None) -> None:
+def save_index(
+    index: SuffixIndex,
+    path: str | Path,
+    *,
+    fingerprint: str | None,
+    calibration: DraftCalibration | None = None,
+) -> None:
     """Write an index's global tree and what it learned. Sessions' own memories are not stored.
 
     Readers go on meanwhile; writers wait while the sequences are copied, not while they are
@@ -79,12 +90,19 @@ def save_index(index: SuffixIndex, path: str | Path, *, fingerprint: str | None)
         index: what to store; live output shared so far is stored as a finished sequence.
         path: the file; one that exists is replaced once the new one is complete.
         fingerprint: of the tokenizer; :func:`load_index` compares it. ``None``: unknown.
+        calibration: what the namespace's drafts from elsewhere (prompt lookup, a draft model) have
+            been worth, as a depth rule learns it beside the index; :func:`load_calibration` reads
+            it back.
 
     Raises:
         SnapshotError: the file cannot be written. An old one is left as it was.
     """
     with index._lock.reading():
         stored = _gather(index.world, "index", fingerprint, index.model.to_bytes())
+    if calibration is not None:
+        tables = calibration.to_bytes()
+        info = replace(stored.info, calibration_bytes=len(tables))
+        stored = replace(stored, info=info, calibration=tables)
     write_content(Path(path), stored)
 
 
@@ -131,6 +149,34 @@ def load_index(
         )
     _fill(index, content)
     return index
+
+
+def load_calibration(
+    path: str | Path, *, fingerprint: str | None = None
+) -> DraftCalibration | None:
+    """Read the calibration that :func:`save_index` was given; ``None``: the file holds none, as
+    those of older versions. The whole file is verified: O(tokens).
+
+    Args:
+        path: a file of :func:`save_index` or :func:`save_tree`.
+        fingerprint: of the tokenizer in use; ``None``: not compared.
+
+    Raises:
+        SnapshotFormatError: not such a file, one of another version, or of another tokenizer.
+        SnapshotCorruptError: it is truncated or damaged. SnapshotError: it cannot be read.
+    """
+    from suffixspec_index.depth.calibration import DraftCalibration
+
+    path = Path(path)
+    content = read_content(path, fingerprint)
+    if not content.info.calibration_bytes:
+        return None
+    try:
+        return DraftCalibration.from_bytes(content.calibration)
+    except SnapshotCorruptError as error:  # the checksum is right, so another version wrote it
+        raise SnapshotFormatError(
+            f"{path}: {error}; the calibration is of another version: start with a new one"
+        ) from None
 
 
 def _fill(index: SuffixIndex, content: SnapshotContent) -> None:
@@ -184,4 +230,12 @@ def _gather(tree: SuffixTree, kind: str, fingerprint: str | None, model: bytes) 
     return SnapshotContent(info, lengths, times, tokens, model)
 
 
-__all__ = ["SnapshotInfo", "load_index", "load_tree", "read_info", "save_index", "save_tree"]
+__all__ = [
+    "SnapshotInfo",
+    "load_calibration",
+    "load_index",
+    "load_tree",
+    "read_info",
+    "save_index",
+    "save_tree",
+]

@@ -6,12 +6,16 @@ version              uint16
 header length        uint32
 header               JSON: kind, depth, vocabulary size, fingerprint, counts, created
 header checksum      16 bytes, blake2b
-blocks               sequences, tokens (as many as the header says), model (kind "index")
+blocks               sequences, tokens (as many as the header says), model (kind "index"),
+                     calibration (version 2)
   stored, raw length   uint32 each
   checksum             16 bytes, blake2b of what is stored
   stored               zlib of little-endian arrays; of tokens first all lowest bytes, and so on
 checksum             32 bytes, blake2b of everything before
 ```
+
+Version 1 has no ``calibration_bytes`` in its header and no such block. It is still read, and still
+what is written where there is no calibration, so that older programs read it.
 
 A file is written beside its place and renamed, so that a crash leaves the old one. It is verified
 to its last byte before anything is built from it.
@@ -38,7 +42,8 @@ from suffixspec_index.tree import MAX_DEPTH
 
 _ResultT = TypeVar("_ResultT")
 MAGIC = b"SFXSPEC\0"
-VERSION = 1
+VERSION = 2
+_WITHOUT_CALIBRATION = 1
 _PREFIX = struct.Struct("<8sHI")
 _BLOCK = struct.Struct("<II16s")
 _BLOCK_TOKENS = 1 << 20
@@ -51,8 +56,8 @@ _RESTORE = "restore it from a copy, or leave it out: an index can also start emp
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """The header of a snapshot. ``created`` is in seconds since the epoch; ``model_bytes`` is 0
-    where nothing learned is stored."""
+    """The header of a snapshot. ``created`` is in seconds since the epoch; ``model_bytes``
+    and ``calibration_bytes`` are 0 where no such tables are stored."""
 
     kind: str
     depth: int
@@ -62,6 +67,7 @@ class SnapshotInfo:
     tokens: int
     model_bytes: int
     created: float
+    calibration_bytes: int = 0
 
     @property
     def token_blocks(self) -> int:
@@ -78,6 +84,7 @@ class SnapshotContent:
     times: NDArray[np.float64]
     tokens: NDArray[np.int32]
     model: bytes
+    calibration: bytes = b""
 
     def sequences(self) -> Iterator[tuple[NDArray[np.int32], float]]:
         """The sequences with their times, oldest first."""
@@ -121,10 +128,13 @@ def write_content(path: Path, content: SnapshotContent) -> None:
 def _pieces(content: SnapshotContent) -> Iterator[bytes]:
     """The bytes of a file, its last checksum left out."""
     info = content.info
-    header = json.dumps(
-        {name: getattr(info, name) for name in SnapshotInfo.__slots__}, sort_keys=True
-    ).encode()
-    yield _PREFIX.pack(MAGIC, VERSION, len(header))
+    fields = {name: getattr(info, name) for name in SnapshotInfo.__slots__}
+    version = VERSION
+    if not info.calibration_bytes:
+        version = _WITHOUT_CALIBRATION
+        del fields["calibration_bytes"]
+    header = json.dumps(fields, sort_keys=True).encode()
+    yield _PREFIX.pack(MAGIC, version, len(header))
     yield header
     yield _checksum(header)
     yield from _block(
@@ -134,6 +144,8 @@ def _pieces(content: SnapshotContent) -> Iterator[bytes]:
         yield from _block(_shuffled(content.tokens[start : start + _BLOCK_TOKENS]))
     if info.model_bytes:
         yield from _block(content.model)
+    if info.calibration_bytes:
+        yield from _block(content.calibration)
 
 
 def _block(raw: bytes) -> Iterator[bytes]:
@@ -194,6 +206,8 @@ class _Reader:
             name = f"tokens {number + 1} of {info.token_blocks}"
             tokens[start : start + n] = _unshuffled(self._block(name, 4 * n))
         model = self._block("model", info.model_bytes) if info.model_bytes else b""
+        size = info.calibration_bytes
+        calibration = self._block("calibration", size) if size else b""
         expected = self.digest.digest()
         if self._take(_FINAL, "the last checksum") != expected:
             raise self._corrupt("the checksum of the whole file is wrong")
@@ -204,7 +218,7 @@ class _Reader:
         bound = MAX_VOCAB_SIZE if info.vocab_size is None else info.vocab_size
         if info.tokens and not 0 <= int(tokens.min()) <= int(tokens.max()) < bound:
             raise self._corrupt("a token id is outside the vocabulary")
-        return SnapshotContent(info, lengths, times, tokens, model)
+        return SnapshotContent(info, lengths, times, tokens, model, calibration)
 
     def header(self) -> SnapshotInfo:
         """The head of the file."""
@@ -217,9 +231,10 @@ class _Reader:
         if len(prefix) < _PREFIX.size:
             raise self._corrupt("it ends within its head")
         _, version, length = _PREFIX.unpack(prefix)
-        if version != VERSION:
+        if version not in (_WITHOUT_CALIBRATION, VERSION):
             raise SnapshotFormatError(
-                f"{self.path}: is of version {version}, this program reads version {VERSION}; "
+                f"{self.path}: is of version {version}, this program reads versions "
+                f"{_WITHOUT_CALIBRATION} to {VERSION}; "
                 + ("update suffixspec" if version > VERSION else "write it anew")
             )
         if length > _MAX_HEADER:
@@ -277,7 +292,8 @@ def _parsed(raw: bytes) -> SnapshotInfo | None:
         info = SnapshotInfo(**json.loads(raw))
     except (ValueError, TypeError):
         return None
-    counts = (info.sequences, info.tokens, info.model_bytes, info.depth)
+    sizes = (info.model_bytes, info.calibration_bytes)
+    counts = (info.sequences, info.tokens, info.depth, *sizes)
     if any(isinstance(n, bool) or not isinstance(n, int) for n in counts):
         return None
     sound = (
@@ -285,7 +301,7 @@ def _parsed(raw: bytes) -> SnapshotInfo | None:
         and 2 <= info.depth <= MAX_DEPTH
         and 0 <= info.sequences < 1 << 27
         and 0 <= info.tokens < 1 << 31
-        and 0 <= info.model_bytes < 1 << 31
+        and all(0 <= size < 1 << 31 for size in sizes)
         and (info.vocab_size is None or isinstance(info.vocab_size, int))
         and (info.fingerprint is None or isinstance(info.fingerprint, str))
         and isinstance(info.created, (int, float))

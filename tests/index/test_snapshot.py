@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from suffixspec_index import snapshot_file
+from suffixspec_index.depth.calibration import DraftCalibration
 from suffixspec_index.errors import (
     ConfigError,
     SnapshotCorruptError,
@@ -21,7 +22,14 @@ from suffixspec_index.errors import (
 )
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
-from suffixspec_index.snapshot import load_index, load_tree, read_info, save_index, save_tree
+from suffixspec_index.snapshot import (
+    load_calibration,
+    load_index,
+    load_tree,
+    read_info,
+    save_index,
+    save_tree,
+)
 from suffixspec_index.tree import SuffixTree
 
 
@@ -111,6 +119,53 @@ def test_learned_tables_can_be_left_out(saved: Path) -> None:
     assert load_index(saved).config.depth == 8
 
 
+def some_calibration() -> DraftCalibration:
+    tables, rng = DraftCalibration(), np.random.default_rng(3)
+    for part in (tables.coarse, tables.fine):
+        part[..., 0] = rng.random(part.shape[:-1])
+        part[..., 1] = rng.integers(0, 200, part.shape[:-1])
+    return tables
+
+
+def test_a_calibration_comes_back(tmp_path: Path) -> None:
+    path, calibration, index = tmp_path / "index.snap", some_calibration(), some_index()
+    save_index(index, path, fingerprint="tok-1", calibration=calibration)
+    assert load_index(path).model.to_bytes() == index.model.to_bytes()
+    again = load_calibration(path, fingerprint="tok-1")
+    assert again is not None
+    assert again.to_bytes() == calibration.to_bytes()
+    assert path.read_bytes()[8] == 2
+    with pytest.raises(SnapshotFormatError, match="fingerprint"):
+        load_calibration(path, fingerprint="tok-2")
+    damaged = bytearray(path.read_bytes())
+    damaged[-40] ^= 1  # in the last block
+    path.write_bytes(damaged)
+    with pytest.raises(SnapshotCorruptError, match="block calibration is wrong"):
+        load_calibration(path)
+
+
+def test_a_calibration_of_another_shape(tmp_path: Path) -> None:
+    path = tmp_path / "index.snap"
+    calibration = some_calibration()
+    calibration.fine = calibration.fine[:, :, 1:]
+    save_index(some_index(), path, fingerprint=None, calibration=calibration)
+    with pytest.raises(SnapshotFormatError, match="of another version: start with a new one"):
+        load_calibration(path)
+
+
+def test_without_a_calibration_older_programs_read_the_file(saved: Path) -> None:
+    assert saved.read_bytes()[8] == 1
+    assert load_calibration(saved) is None
+
+
+def test_a_file_of_version_1() -> None:
+    path = Path(__file__).parent / "data" / "version-1.snapshot"
+    assert (read_info(path).sequences, read_info(path).calibration_bytes) == (2, 0)
+    tree = load_tree(path)
+    assert [tree.sequence_tokens(s).tolist() for s in tree] == [[1, 2, 3, 4], [2, 3, 5]]
+    assert load_index(path).world.count([2, 3]) == 2
+
+
 def test_a_smaller_index_keeps_the_newest(saved: Path) -> None:
     loaded = load_index(saved, IndexConfig(max_cached_requests=3))
     loaded.check_integrity()
@@ -196,7 +251,7 @@ def test_foreign_files(tmp_path: Path, content: bytes) -> None:
         read_info(path)
 
 
-@pytest.mark.parametrize(("version", "remedy"), [(2, "update suffixspec"), (0, "write it anew")])
+@pytest.mark.parametrize(("version", "remedy"), [(3, "update suffixspec"), (0, "write it anew")])
 def test_other_versions(saved: Path, version: int, remedy: str) -> None:
     data = bytearray(saved.read_bytes())
     struct.pack_into("<H", data, 8, version)
