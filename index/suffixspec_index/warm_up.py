@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from suffixspec_index.depth import DepthController, MeasuredCost
+from suffixspec_index.draft import DraftBatch
 from suffixspec_index.index import SuffixIndex
 from suffixspec_index.index_config import IndexConfig
-from suffixspec_index.kernels import check, insert, layout, lookup, step, varint
+from suffixspec_index.kernels import check, depth, insert, layout, lookup, step, varint
 from suffixspec_index.tree import SuffixTree
 
 
@@ -23,7 +25,7 @@ def warm_up(progress: Callable[[str], None] | None = None) -> None:
 
     Args:
         progress: called before each stage with what it is doing, e.g. ``"compiling kernels
-            (once): inserting, 1 of 6"``, or ``"loading kernels: ..."`` where they are on disk.
+            (once): inserting, 1 of 7"``, or ``"loading kernels: ..."`` where they are on disk.
     """
     for number, (name, entries, run) in enumerate(_STAGES, start=1):
         if progress is not None:
@@ -94,6 +96,17 @@ def _propose() -> None:
     index.propose_batch([request])
 
 
+def _choose() -> None:
+    index, request = _steps()
+    rule = DepthController(MeasuredCost())
+    rule.plan([0], context_tokens=5.0)
+    drafts = DraftBatch.of([index.propose(request)])
+    assert len(drafts.token_ids)
+    rule.claims(rule.choose(drafts))
+    rule.learn(drafts.token_ids[:1], np.array([0, 1], np.int64))
+    index.finish(request)
+
+
 # What is compiled together: a name, the kernels that Python calls, and something that calls them.
 _STAGES: tuple[tuple[str, tuple[Any, ...], Callable[[], object]], ...] = (
     (
@@ -110,4 +123,9 @@ _STAGES: tuple[tuple[str, tuple[Any, ...], Callable[[], object]], ...] = (
     ("checking", (check.check_tree,), _check),
     ("advancing", (step.warm_cursor, step.advance_batch), _advance),
     ("proposing", (step.propose_one, step.propose_batch), _propose),
+    (
+        "choosing depths",
+        (depth.calibrated, depth.choose, depth.origins, depth.learn),
+        _choose,
+    ),
 )

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from suffixspec_index import warm_up as module
-from suffixspec_index.kernels import check, insert, layout, lookup, step
+from suffixspec_index.depth import DepthController, MeasuredCost
+from suffixspec_index.draft import DraftBatch
+from suffixspec_index.kernels import check, depth, insert, layout, lookup, step
 from suffixspec_index.proposers.suffix import SuffixProposer
 from suffixspec_index.tree import SuffixTree
 from suffixspec_index.warm_up import is_cold, warm_up
@@ -21,7 +23,7 @@ from suffixspec_index.warm_up import is_cold, warm_up
 def compiled() -> dict[str, int]:
     """How many signatures each kernel that can be called from Python has."""
     found = {}
-    for room in (check, insert, layout, lookup, step):
+    for room in (check, depth, insert, layout, lookup, step):
         for name, kernel in vars(room).items():
             if hasattr(kernel, "signatures"):
                 found[f"{room.__name__}.{name}"] = len(kernel.signatures)
@@ -65,11 +67,34 @@ def test_nothing_is_compiled_after_warming_up() -> None:
     assert {k: n for k, n in compiled().items() if n != before[k]} == {}
 
 
+def test_no_depth_is_chosen_by_a_kernel_that_is_compiled_meanwhile() -> None:
+    """The engine begins to choose depths some steps after the first request came."""
+    warm_up()
+    before = compiled()
+    cost = MeasuredCost()
+    rule = DepthController(cost)
+    proposer = SuffixProposer(vocab_size=10)
+    requests = [proposer.begin(name, [1, 2, 3, 4] * 3) for name in "ab"]
+    seen = 0
+    for at in range(8):
+        plan = rule.plan([0, 1], context_tokens=24.0 + at, tokens=2, limits=[4, 9])
+        drafts = DraftBatch.of(list(proposer.propose_batch(requests, plan.limits.tolist())))
+        chosen = rule.choose(drafts, [rule.calibration] * 2)
+        rule.claims(chosen)
+        tokens, offsets = np.full(2, at % 4 + 1, np.int32), np.arange(3)
+        proposer.advance_batch(requests, tokens, offsets)
+        rule.learn(tokens, offsets, propose_ms=0.1)
+        cost.observe(2 + len(chosen.token_ids), 24.0 + at, 2, 5.0)
+        seen += len(chosen.token_ids)
+    assert seen
+    assert {k: n for k, n in compiled().items() if n != before[k]} == {}
+
+
 def test_progress_says_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     warm_up(said.append)
-    assert said[0] == "loading kernels: inserting, 1 of 6"
-    assert len(said) == 6
+    assert said[0] == "loading kernels: inserting, 1 of 7"
+    assert len(said) == 7
 
     monkeypatch.setattr(module, "_any_cold", lambda entries: True)
     monkeypatch.setattr(
@@ -77,7 +102,7 @@ def test_progress_says_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     said.clear()
     warm_up(said.append)
-    assert said[-1] == "compiling kernels (once): proposing, 6 of 6"
+    assert said[-1] == "compiling kernels (once): choosing depths, 7 of 7"
     assert is_cold()
 
 
