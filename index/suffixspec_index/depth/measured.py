@@ -4,9 +4,11 @@ A step of ``t`` tokens that reads ``c`` tokens of cache for ``r`` requests is ta
 
     pace · (f(t) + a · c + b · r)   milliseconds.
 
-``f`` is a line through knots (1, 2, 3, 4, 6, 8, 12, ... tokens), each the mean of the steps near
-it; ``a`` and ``b`` come from how steps of like size differ with their context and their number of
-requests (a regression within sizes, so that the shape of ``f`` cannot disturb it). ``pace`` follows
+``f`` is a line through knots (1, 2, 3, 4, 6, 8, 12, ... tokens), drawn by least squares through the
+steps beside them; ``a`` and ``b`` come from how steps of like size differ with their context and
+their number of requests (a regression within sizes, so that the shape of ``f`` cannot disturb it,
+of relative errors, so that long prompts, whose times scatter by more than a request costs, do not
+decide it). ``pace`` follows
 quickly what slows down or speeds up all steps alike, other programs or the clock of the processor,
 so that knots that have not been visited for long stay comparable with those that have.
 
@@ -35,6 +37,7 @@ KNOTS = tuple(
 
 _DROPPED = 1  # first steps near a knot that do not count
 _MEMORY = 60.0  # steps near a knot that its mean is taken from
+_FLATNESS = 0.02  # steps' worth of belief that two neighbouring knots cost the same
 _SEED_WEIGHT = 3.0  # steps that a seed's opinion is worth
 _PACE_RATE = 0.05
 _CLIP = 4.0  # mean absolute deviations beyond which a step is cut
@@ -56,8 +59,14 @@ class MeasuredCost:
         self._seed = seed
         self._level: Floats = np.zeros(len(KNOTS))
         self._weight: Floats = np.zeros(len(KNOTS))
+        # Least squares between each knot and the next: products of steps' parts, and with times.
+        self._products_of_parts: Floats = np.zeros((len(KNOTS) - 1, 3))
+        self._parts_with_times: Floats = np.zeros((len(KNOTS) - 1, 2))
+        self._prior: Floats = np.zeros((len(KNOTS), 2))  # a seed's: weight, weight times level
         self._skipped: NDArray[np.int64] = np.zeros(len(KNOTS), np.int64)
-        self._means: Floats = np.full((len(KNOTS), 2), np.nan)  # context and requests near a knot
+        # Near a knot: means of context, requests, tokens, time; sums of their products with tokens.
+        self._means: Floats = np.full((len(KNOTS), 4), np.nan)
+        self._with_tokens: Floats = np.zeros((len(KNOTS), 4))
         self._moments: Floats = np.zeros((2, 2))
         self._products: Floats = np.zeros(2)
         self._slopes: Floats = np.zeros(2)
@@ -110,9 +119,7 @@ class MeasuredCost:
         shape_ms = ms / math.exp(self._log_pace)
         self._learn_slopes(near, tokens, x, shape_ms)
         level = shape_ms - float(self._slopes @ x)
-        for knot, part in ((low, 1.0 - share), (low + 1, share)):
-            if part > 0.0:
-                self._learn_level(knot, part, level, tokens)
+        self._learn_levels(low, share, level)
         self._steps += 1
         if self._weight[near] <= _ENOUGH or self._steps % _REFRESH == 0:
             self._redraw()
@@ -169,6 +176,7 @@ class MeasuredCost:
             raise SnapshotCorruptError("step costs: a value is negative or not finite")
         cost = MeasuredCost()
         cost._level, cost._weight = values[:n].copy(), values[n : 2 * n].copy()
+        cost._prior = np.stack([cost._weight, cost._weight * cost._level], axis=1)
         cost._slopes, cost._log_pace = values[2 * n : -1].copy(), float(values[-1])
         cost._steps = _ENOUGH if cost._weight.any() else 0
         cost._redraw()
@@ -186,7 +194,8 @@ class MeasuredCost:
         scale = ms / max(float(self._seed.step_ms(tokens, context_tokens, requests)), 1e-6)
         knots = np.array([k for k in KNOTS if k <= 4096], np.float64)
         self._level[: len(knots)] = scale * self._seed.step_ms(knots, context_tokens, requests)
-        self._weight[: len(knots)] = _SEED_WEIGHT
+        self._weight[: len(knots)] = self._prior[: len(knots), 0] = _SEED_WEIGHT
+        self._prior[: len(knots), 1] = _SEED_WEIGHT * self._level[: len(knots)]
 
     def _clipped(self, tokens: int, x: Floats, ms: float) -> float:
         """``ms``, no further from what is expected than a few usual deviations; moves the pace."""
@@ -198,32 +207,49 @@ class MeasuredCost:
         self._log_pace += _PACE_RATE * cut
         return expected * math.exp(cut)
 
-    def _learn_level(self, knot: int, part: float, level: float, tokens: int) -> None:
-        """Move one of the two knots beside a step so that the line between them meets it."""
-        if self._weight[knot] <= 0.0:
-            self._level[knot], self._weight[knot] = level, part
-            return
-        line = float(np.interp(tokens, KNOTS, self._known_levels()))
-        self._weight[knot] = min(self._weight[knot] + part, _MEMORY)
-        self._level[knot] += part * (level - line) / max(self._weight[knot], 1.0)
+    def _learn_levels(self, low: int, share: float, level: float) -> None:
+        """Count a step that stands ``share`` of the way from a knot to the next. O(1)."""
+        parts = np.array((1.0 - share, share))
+        both = slice(low, low + 2)
+        self._weight[both] = np.minimum(self._weight[both] + parts, _MEMORY)
+        self._prior[both] *= (1.0 - parts / _MEMORY)[:, None]
+        kept = 1.0 - 1.0 / _MEMORY
+        products = (parts[0] * parts[0], parts[0] * parts[1], parts[1] * parts[1])
+        self._products_of_parts[low] = kept * self._products_of_parts[low] + products
+        self._parts_with_times[low] = kept * self._parts_with_times[low] + parts * level
 
-    def _known_levels(self) -> Floats:
-        """Levels of all knots, those never visited from their visited neighbours."""
+    def _solve_levels(self) -> None:
+        """The levels of all knots visited that fit the steps best. O(knots)."""
         seen = np.flatnonzero(self._weight)
-        levels: Floats = np.interp(KNOTS, np.array(KNOTS)[seen], self._level[seen])
-        return levels
+        i = np.arange(len(KNOTS) - 1)
+        first, mixed, second = self._products_of_parts.T
+        flat = np.where((self._weight[:-1] > 0.0) & (self._weight[1:] > 0.0), _FLATNESS, 0.0)
+        matrix = np.diag(self._prior[:, 0] + 1e-9)
+        matrix[i, i] += first + flat
+        matrix[i + 1, i + 1] += second + flat
+        matrix[i, i + 1] += mixed - flat
+        matrix[i + 1, i] += mixed - flat
+        times = self._prior[:, 1].copy()
+        times[:-1] += self._parts_with_times[:, 0]
+        times[1:] += self._parts_with_times[:, 1]
+        self._level[seen] = np.linalg.solve(matrix[np.ix_(seen, seen)], times[seen])
 
     def _learn_slopes(self, near: int, tokens: int, x: Floats, ms: float) -> None:
-        """Regression within steps of like size, by decayed sums of products of deviations."""
+        """Regression within steps of like size, by decayed sums of products of deviations. What
+        tokens explain is taken out of each size first (R. Frisch and F. Waugh, "Partial time
+        regressions", Econometrica 1, 1933): requests and tokens tend to come together."""
+        seen = np.array((*x, float(tokens), ms))
         if self._weight[near] < 1.0 or np.isnan(self._means[near, 0]):
-            self._means[near] = x
+            self._means[near] = seen
             return
-        off = x - self._means[near]
-        line = float(np.interp(tokens, KNOTS, self._known_levels()))
-        residual = ms - line - float(self._slopes @ self._means[near])
+        off = seen - self._means[near]
         self._means[near] += 0.1 * off
-        self._moments = 0.995 * self._moments + np.outer(off, off)
-        self._products = 0.995 * self._products + off * residual
+        self._with_tokens[near] = 0.98 * self._with_tokens[near] + off[2] * off
+        off -= off[2] * self._with_tokens[near] / (self._with_tokens[near, 2] + 1.0)
+        # Errors grow with the time that a step takes.
+        off, weight = off[[0, 1, 3]], min(float(self._ys[0]) / ms, 1.0) ** 2
+        self._moments = 0.995 * self._moments + weight * np.outer(off[:2], off[:2])
+        self._products = 0.995 * self._products + weight * off[:2] * off[2]
         ridge = np.diag(0.5 + 0.01 * np.diag(self._moments))
         solved = np.linalg.solve(self._moments + ridge, self._products)
         self._slopes = np.maximum(solved, 0.0)
@@ -234,6 +260,7 @@ class MeasuredCost:
         seen = np.flatnonzero(self._weight >= 0.5)
         if not len(seen):
             return
+        self._solve_levels()
         ys = weighted_non_decreasing(self._level[seen], self._weight[seen])
         xs: list[float] = []
         line: list[float] = []

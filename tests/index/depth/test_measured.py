@@ -110,3 +110,44 @@ def test_the_fit_is_isotonic() -> None:
     fit = weighted_non_decreasing(np.array([1.0, 3.0, 2.0, 5.0]), np.array([1.0, 1.0, 3.0, 1.0]))
     assert fit.tolist() == [1.0, 2.25, 2.25, 5.0]
     assert list(KNOTS[:8]) == [1, 2, 3, 4, 6, 8, 12, 16]
+
+
+def beside_prompts(tokens: int, context: float, requests: int) -> float:
+    """A small model on one core: bound by its weights up to 8 tokens, then by each token."""
+    return 70.0 + 2.2 * max(tokens - 8, 0) + 8.0 * context / 1000 + 0.8 * requests
+
+
+def served_in_chunks(seed: int, waves: int = 2) -> MeasuredCost:
+    """Sixteen requests at a time, their prompts in chunks of 64 beside those that generate.
+
+    Requests and tokens then rise and fall together, a few sizes see nearly all steps, and all of
+    those near 64 tokens stand on one side of it.
+    """
+    rng = np.random.default_rng(seed)
+    cost = MeasuredCost()
+    for _ in range(waves):
+        prompts, left = [200] * 16, [12] * 16
+        while any(left):
+            generating = [i for i in range(16) if not prompts[i] and left[i] > 0]
+            budget = 64 if generating else 512
+            tokens, context, rows = 0, 0.0, len(generating)
+            for i in generating:
+                tokens += 1 + int(rng.integers(0, 4))
+                context += 212 - left[i]
+                left[i] -= 1
+            for i in np.flatnonzero(prompts).tolist():
+                count = min(prompts[i], budget)
+                if count:
+                    tokens, context, rows = tokens + count, context + 200 - prompts[i], rows + 1
+                    prompts[i] -= count
+                    budget -= count
+            ms = beside_prompts(tokens, context, rows) * float(np.exp(0.04 * rng.standard_normal()))
+            cost.observe(tokens, context, rows, ms)
+    return cost
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_draft_token_beside_a_chunk_of_a_prompt_costs_what_it_costs(seed: int) -> None:
+    cost = served_in_chunks(seed)
+    rise = float(cost.step_ms(96, 2500.0, 14) - cost.step_ms(64, 2500.0, 14))
+    assert rise == pytest.approx(32 * 2.2, rel=0.5)
