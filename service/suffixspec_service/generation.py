@@ -21,6 +21,7 @@ from suffixspec_engine.request import FinishReason, StepEvent
 from suffixspec_engine.streams import RequestStream
 from suffixspec_index.errors import ConfigError
 from suffixspec_service.callers import Tenant
+from suffixspec_service.endings import Ending
 from suffixspec_service.logs import get_logger
 from suffixspec_service.monitor import Piece, RequestRecord
 from suffixspec_service.monitor.pieces import StepSeen, pieces_of
@@ -78,6 +79,11 @@ class _Choice:
     finish_reason: FinishReason | None = None
 
     @property
+    def goes_on(self) -> bool:
+        """Whether it has ended so that its session may be continued: the first choice's is."""
+        return self.finish_reason in ("stop", "length") and self.index == 0
+
+    @property
     def metrics(self) -> RequestMetrics:
         """Counts and times."""
         return self.stream.request.metrics
@@ -116,6 +122,8 @@ class Generation:
         self._runtime.admission.enter(self._tenant, count)
         try:
             loop = asyncio.get_running_loop()
+            if self.request.session_name is None:
+                await self._runtime.endings.wait(self._tenant.name)
             await self._runtime.in_pool(self._submit, loop)
         except BaseException:
             for choice in self._choices:  # the others were refused
@@ -188,6 +196,7 @@ class Generation:
     async def _pump(self, choice: _Choice) -> None:
         """Forward one choice's events; goes on to its end also when nobody reads any more."""
         choice.last_at = self._began
+        ending: Ending | None = None
         async for event in choice.stream:
             now = time.perf_counter()
             if event.token_ids:
@@ -198,8 +207,14 @@ class Generation:
                     choice.steps.append(StepSeen.of(*seen))
             choice.text.append(event.text)
             choice.finish_reason = event.finish_reason
+            if choice.goes_on:
+                ending = self._runtime.endings.begin(self._tenant.name)
             self._events.put_nowait((choice.index, event))
-        await self._ended(choice)
+        try:
+            await self._ended(choice, ending)
+        finally:
+            if ending is not None:
+                ending.remembered()
 
     async def _merged(self) -> AsyncIterator[tuple[int, StepEvent]]:
         open_choices = len(self._choices)
@@ -208,22 +223,23 @@ class Generation:
             open_choices -= event.finish_reason is not None
             yield index, event
 
-    async def _ended(self, choice: _Choice) -> None:
+    async def _ended(self, choice: _Choice, ending: Ending | None) -> None:
         metrics = choice.metrics
         computed = metrics.prompt_tokens - metrics.cached_tokens + metrics.output_tokens
         self._runtime.admission.charge(self._tenant, computed)
         self._runtime.admission.leave(self._tenant)
-        await self._runtime.in_pool(self._record, choice)
+        await self._runtime.in_pool(self._record, choice, ending)
 
-    def _record(self, choice: _Choice) -> None:
+    def _record(self, choice: _Choice, ending: Ending | None) -> None:
         """In a thread: a long context is hashed, and text is made of tokens once more."""
         space, metrics = self._space, choice.metrics
         assert space is not None
         output = choice.stream.request.output()
-        if choice.finish_reason in ("stop", "length") and choice.index == 0:
+        if ending is not None:
             self._runtime.sessions.remember(
                 space.key, choice.session_id, self.request.prompt, output.token_ids
             )
+            ending.remembered()
         record = RequestRecord(
             tenant=self._tenant.name,
             namespace=str(space.key),

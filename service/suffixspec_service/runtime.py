@@ -21,6 +21,7 @@ from suffixspec_service.admission import Admission
 from suffixspec_service.callers import Callers
 from suffixspec_service.config import ServiceConfig, is_loopback
 from suffixspec_service.drafting import Drafting, DraftingConfig
+from suffixspec_service.endings import Endings
 from suffixspec_service.jobs import Jobs, JobsConfig
 from suffixspec_service.learned import Learned
 from suffixspec_service.logs import get_logger
@@ -66,6 +67,7 @@ class Runtime:
 
     Attributes:
         callers, admission, spaces, sessions, monitor, jobs, drafting: as their classes say.
+        endings: answers whose sessions are not remembered yet.
         sharing: as given.
         prompts: renders conversations; ``None`` without an engine.
         index_pool: threads for index work that may take longer than a millisecond.
@@ -112,6 +114,7 @@ class Runtime:
         self.sessions = SessionTable(
             config.max_sessions, config.session_idle_seconds, ended=self._session_ended
         )
+        self.endings = Endings()
         self.prompts = _prompt_builder(engine, chat_template)
         self.index_pool = ThreadPoolExecutor(_POOL_THREADS, thread_name_prefix="suffixspec-index")
         self.drafting = Drafting(
