@@ -14,7 +14,11 @@ from suffixspec_engine import models  # noqa: E402
 from suffixspec_engine.engine import Engine  # noqa: E402
 from suffixspec_engine.model_checks import check_against_own_attention  # noqa: E402
 from suffixspec_engine.models import load_model  # noqa: E402
-from suffixspec_engine.packed_linear import PackedLinear, pack_linears  # noqa: E402
+from suffixspec_engine.packed_linear import (  # noqa: E402
+    PackedLinear,
+    PackedPart,
+    pack_linears,
+)
 from suffixspec_engine.sampling import SamplingParams  # noqa: E402
 from suffixspec_index.errors import ConfigError  # noqa: E402
 from tests.engine.conftest import write_tiny_llama  # noqa: E402
@@ -179,6 +183,42 @@ def test_models_that_look_at_their_weights_keep_them() -> None:
     assert pack_linears(model, lambda: model[0].weight) == 0
     assert type(model[0]) is torch.nn.Linear
     assert pack_linears(model, lambda: model(torch.ones(1, 4))) == 2
+
+
+class Attention(torch.nn.Module):
+    """Three layers that read the same input, one that reads another, and a pair."""
+
+    def __init__(self, *, bias: bool = False) -> None:
+        super().__init__()
+        self.q = torch.nn.Linear(24, 16, bias=bias)
+        self.k, self.v = torch.nn.Linear(24, 8, bias=bias), torch.nn.Linear(24, 8, bias=bias)
+        self.o = torch.nn.Linear(16, 24)
+        self.gate, self.up = torch.nn.Linear(24, 8), torch.nn.Linear(24, 8)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        mixed = self.q(inputs) * torch.cat([self.k(inputs), self.v(inputs)], dim=-1)
+        hidden = self.o(mixed)
+        return self.gate(hidden) * self.up(hidden)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_with_the_same_input_are_computed_together(bias: bool) -> None:
+    torch.manual_seed(0)
+    model, inputs = Attention(bias=bias), torch.randn(3, 5, 24)
+    with torch.inference_mode():
+        expected = model(inputs)
+        assert pack_linears(model, lambda: model(inputs)) == 6
+        kinds = [type(module) for module in (model.q, model.k, model.v)]
+        assert kinds == [PackedPart] * 3
+        assert type(model.gate) is type(model.o) is PackedLinear
+        for _ in range(2):
+            torch.testing.assert_close(model(inputs), expected)
+        # Whoever asks for less, in another order or with something else gets what he asks for.
+        other = torch.randn(2, 24)
+        wanted = [model.k(inputs), model.v(other), model.k(other), model.q(inputs)]
+        again = [model.k(inputs[:]), model.v(other[:]), model.k(other[:]), model.q(inputs[:])]
+        for one, two in zip(wanted, again, strict=True):
+            torch.testing.assert_close(one, two)
 
 
 def test_gguf_is_converted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
