@@ -28,6 +28,8 @@ class DraftSettings:
         values[D.S_RATE] = config.learning_rate
         values[D.S_MEMORY] = config.learning_memory
         values[D.S_WORLD] = config.max_cached_requests > 0
+        if config.live_chunk and config.max_cached_requests:
+            values[D.S_SHARE] = config.live_chunk + config.depth
         self.values = values
         self._unit = 1.0  # cost of a step without a draft, in which the time spent was counted
 

@@ -22,7 +22,6 @@ from suffixspec_index.forest import Forest
 from suffixspec_index.global_tree import GlobalTree
 from suffixspec_index.index_config import IndexConfig
 from suffixspec_index.integrity import check_index
-from suffixspec_index.kernels import layout as L
 from suffixspec_index.kernels import step as S
 from suffixspec_index.live_requests import LiveRequest, LiveRequests
 from suffixspec_index.locks import ReadWriteLock
@@ -184,10 +183,12 @@ class SuffixIndex:
         """
         most = self.config.num_speculative_tokens
         n = len(handles)
-        limits = np.full(n, most, np.int64) if limits is None else np.minimum(limits, most)
-        limits = limits.astype(np.int64, copy=False)  # kernels are compiled for no other type
+        if limits is None:
+            limits, room = np.full(n, most, np.int64), n * most
+        else:
+            limits = np.minimum(limits, most, dtype=np.int64)  # kernels know no other type
+            room = int(limits.sum())
         floor = -1.0 if min_prob is None else float(min_prob)
-        room = int(limits.sum())
         tokens = np.empty(room, np.int32)
         parents = np.empty(room, np.int32)
         probs = np.empty(room, np.float32)
@@ -362,18 +363,14 @@ class SuffixIndex:
         while True:
             row = S.advance_batch(self._context, rows, token_ids, offsets)
             if row < 0:
-                break
+                break  # what it means stands in the kernel
             grown = True
             gained = int(offsets[row + 1] - offsets[row])
             self._forest.make_room(requests[row].session.row, gained + gained // 2 + 64)
-        chunk = self.config.live_chunk
-        if chunk and self.config.max_cached_requests:
-            lengths = self._forest.table[:, L.H_N_TEXT]
+        if row == S.SHARE_DUE:
+            least = self.config.live_chunk + self.config.depth
             for request in requests:
-                n = lengths[request.session.row]
-                if n - request.shared >= chunk + self.config.depth:
-                    self._requests.share(request, int(n))
-                    grown = True
+                grown |= self._requests.share(request, least)
         return grown and self._budget.enforce()
 
     def _forget_all(self) -> None:

@@ -29,7 +29,6 @@ class LiveRequest:
 
     row: int
     session: SessionMemory
-    shared: int  # text position up to which the output is in the global tree
     sequence: int | None = None  # the open sequence it is shared as
 
 
@@ -76,14 +75,14 @@ class LiveRequests:
         entry[: D.R_TOKENS] = 0
         entry[D.R_SESSION] = session.row
         entry[D.R_LEFT] = _UNBOUNDED if max_tokens is None else min(max_tokens, _UNBOUNDED)
-        entry[D.R_START] = start
+        entry[D.R_SHARED] = start
         own = entry[D.R_OWN : D.R_OWN + CURSOR]
         S.warm_cursor(self._forest.table, session.row, own, session.tail(session.depth - 1))
         self._warm_world(row, session)
         session.request = row
         handle = self._next_handle
         self._next_handle += 1
-        self._by_handle[handle] = LiveRequest(row, session, start)
+        self._by_handle[handle] = LiveRequest(row, session)
         return handle
 
     def close(self, handle: int) -> None:
@@ -99,17 +98,22 @@ class LiveRequests:
 
     # --- what they say ---------------------------------------------------------------------------
 
-    def share(self, request: LiveRequest, n: int) -> None:
-        """Put the output of a running request, up to text position ``n``, into the global tree."""
-        tokens = self._output(request, request.shared, n)
-        request.sequence = self._spoken.share(request.sequence, tokens)
-        request.shared = n
+    def share(self, request: LiveRequest, least: int) -> bool:
+        """Put the output of a running request into the global tree, where at least so many tokens
+        of it are not there yet; returns whether they were."""
+        n = int(self._forest.table[request.session.row, L.H_N_TEXT])
+        shared = int(self.table[request.row, D.R_SHARED])
+        if n - shared < least:
+            return False
+        request.sequence = self._spoken.share(request.sequence, self._output(request, shared, n))
+        self.table[request.row, D.R_SHARED] = n
+        return True
 
     def remember(self, request: LiveRequest, *, keep: bool) -> int | None:
         """Put a finished output into the global tree; without ``keep`` returns the sequence that
         must be taken back from it, if any."""
         n = int(self._forest.table[request.session.row, L.H_N_TEXT])
-        rest = self._output(request, request.shared, n)
+        rest = self._output(request, int(self.table[request.row, D.R_SHARED]), n)
         if request.sequence is None:
             if keep and len(rest):
                 self._spoken.insert(rest)

@@ -60,7 +60,8 @@ def test_nothing_is_compiled_after_warming_up() -> None:
         proposer.index.propose(request, np.int32(2))  # type: ignore[arg-type]
         proposer.index.propose_batch([request], np.array([2], np.int32))
         proposer.advance(request, tokens)
-        proposer.advance_batch([request], tokens, [0, len(tokens)])
+        for offsets in kinds_of([0, len(tokens)]):
+            proposer.advance_batch([request], tokens, offsets)
         proposer.propose_batch([request], [3])
         proposer.finish(request)
         proposer.index.ingest(tokens)

@@ -89,3 +89,44 @@ def test_an_exception_lets_go(kind: str) -> None:
         pass
     with lock.reading():
         pass
+
+
+def test_a_writer_that_is_interrupted_lets_the_readers_go_who_waited_for_it() -> None:
+    lock, order = ReadWriteLock(), []
+    waiting = lock._condition.wait
+
+    def interrupted_wait() -> bool:
+        waiting()
+        raise KeyboardInterrupt
+
+    def write() -> None:
+        lock._condition.wait = interrupted_wait  # type: ignore[method-assign,assignment]
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire_write()
+        order.append("interrupted")
+
+    def read() -> None:
+        lock._condition.wait = waiting  # type: ignore[method-assign]
+        with lock.reading():
+            order.append("reader")
+
+    lock.acquire_read()
+    writer = threading.Thread(daemon=True, target=write)
+    writer.start()
+    _until_waiting(lock, 1)
+    reader = threading.Thread(daemon=True, target=read)
+    reader.start()
+    _until_waiting(lock, 2)
+    with lock._mutex:
+        lock._condition.notify(1)  # the writer: it was there first
+    ended([writer, reader], 5)
+    assert sorted(order) == ["interrupted", "reader"]
+    lock.release_read()
+
+
+def _until_waiting(lock: ReadWriteLock, threads: int) -> None:
+    """Until so many threads wait inside the lock."""
+    end = time.monotonic() + 5
+    while len(lock._condition._waiters) < threads:  # type: ignore[attr-defined]
+        assert time.monotonic() < end
+        time.sleep(0.001)

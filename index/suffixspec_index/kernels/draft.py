@@ -40,7 +40,7 @@ LEARN_NODES = 16  # draft nodes whose votes are kept for training
 # --- columns of a request row --------------------------------------------------------------------
 R_SESSION = 0  # the session's row in the header table
 R_LEFT = 1  # output tokens the request may still produce
-R_START = 2  # where its output starts in the session's text
+R_SHARED = 2  # text position up to which its output is in the global tree
 R_OWN = 4  # cursor in the session's tree
 R_WORLD = R_OWN + CURSOR  # cursor in the global tree
 R_DRAFTED = R_WORLD + CURSOR  # nodes of the last draft
@@ -61,7 +61,8 @@ S_DYNAMIC = 10  # 1: the draft's size follows from the step costs below
 S_GAINED, S_SPENT = 11, 12  # tokens gained and time spent lately: their quotient is the going rate
 S_COST = 13  # cost of a step by the draft's size, 0 to MAX_NODES
 S_SLOPE = S_COST + MAX_NODES + 1  # least cost per further node, from each size on
-SETTINGS = S_SLOPE + MAX_NODES + 1
+S_SHARE = S_SLOPE + MAX_NODES + 1  # tokens not shared yet from which a request shares; 0: never
+SETTINGS = S_SHARE + 1
 
 _SESSION, _GLOBAL = int(Source.SESSION), int(Source.GLOBAL)
 

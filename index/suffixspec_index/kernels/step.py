@@ -17,6 +17,7 @@ from suffixspec_index.kernels.draft import (
     R_OWN,
     R_PARENTS,
     R_SESSION,
+    R_SHARED,
     R_TOKENS,
     R_VOTES,
     R_WORLD,
@@ -26,6 +27,7 @@ from suffixspec_index.kernels.draft import (
     S_GAINED,
     S_MEMORY,
     S_RATE,
+    S_SHARE,
     S_SPENT,
     S_WORLD,
     SCRATCH,
@@ -71,6 +73,9 @@ X_BLOCKED, X_N_BLOCKED, X_ODDS = 7, 8, 9
 CONTEXT = 10
 FADE = 0.998  # per step, of what the going rate is taken from
 WORLD = 0  # the global tree's row
+
+# what advancing a batch answers where no tree must grow first
+DONE, SHARE_DUE = -1, -2
 
 
 @kernel(inline="always")
@@ -131,7 +136,7 @@ def propose_one(context, row, limit, floor, tokens, parents, probs, sources):
     return n + 0 * work[0], match
 
 
-@kernel
+@kernel(forceinline=True)
 def _learn_from(request, tokens, first, last, model, rate, memory):
     """Train on the draft nodes that the verified tokens went through."""
     cell_table, odds, weights = model
@@ -174,8 +179,9 @@ def _learn_from(request, tokens, first, last, model, rate, memory):
 def advance_batch(context, rows, tokens, offsets):
     """Give requests ``rows`` the tokens they gained.
 
-    Returns -1, or the first row whose session tree must grow before anything can be done; then
-    nothing was changed.
+    Returns ``DONE``, or ``SHARE_DUE`` where a request has so much output that is not in the global
+    tree that it should share it; or the first row whose session tree must grow before anything can
+    be done, and then nothing was changed.
     """
     table = carray(pointer_i64(context[X_TABLE]), (context[X_TREES], HEADER))
     requests = carray(pointer_i32(context[X_REQUESTS]), (context[X_ROWS], REQUEST))
@@ -192,6 +198,8 @@ def advance_batch(context, rows, tokens, offsets):
             return r
     model = _model(context)
     rate, memory = np.float32(settings[S_RATE]), np.float32(settings[S_MEMORY])
+    share = settings[S_SHARE]
+    outcome = DONE
     world = view(table, WORLD)
     for r in range(rows.shape[0]):
         request = requests[rows[r]]
@@ -222,7 +230,9 @@ def advance_batch(context, rows, tokens, offsets):
                 advance(world[0], world[1], world[2], world[3], world[4], world[5], other, token)
         if request[R_LEFT] < 2**30:
             request[R_LEFT] = max(request[R_LEFT] - (offsets[r + 1] - offsets[r]), 0)
-    return -1
+        if share > 0 and head[H_N_TEXT] - request[R_SHARED] >= share:
+            outcome = SHARE_DUE
+    return outcome
 
 
 @kernel

@@ -128,7 +128,9 @@ def as_ragged(
             f"of {bounds.dtype}"
         )
     bounds = np.ascontiguousarray(bounds, dtype=np.int64)
-    if bounds[0] != 0 or bounds[-1] != len(ids) or bool((np.diff(bounds) < 0).any()):
+    if not bounds.flags.writeable:
+        bounds = bounds.copy()  # kernels would be compiled anew for such a type of array
+    if bounds[0] != 0 or bounds[-1] != len(ids) or bool((bounds[1:] < bounds[:-1]).any()):
         raise InputError(
             f"offsets: must rise from 0 to the number of tokens ({len(ids)}), got {bounds.tolist()}"
         )
