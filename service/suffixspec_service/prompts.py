@@ -12,6 +12,7 @@ from jinja2.exceptions import TemplateError
 from numpy.typing import NDArray
 
 from suffixspec_index.errors import InputError
+from suffixspec_service.segments import SegmentTokens
 from suffixspec_service.tool_calls import STYLES, Tool, ToolCall, ToolStyle, style_of
 
 Message = dict[str, Any]
@@ -52,6 +53,8 @@ class PromptBuilder:
 
     def __init__(self, tokenizer: Any, chat_template: str | None = None) -> None:
         self._tokenizer = tokenizer
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        self._segments = SegmentTokens(backend) if backend is not None else None
         own = getattr(tokenizer, "chat_template", None)
         self._template = chat_template or (own if isinstance(own, str) else None)
         self._knows_tools = self._template is not None and self._renders_tools()
@@ -68,18 +71,25 @@ class PromptBuilder:
         messages: Sequence[Message],
         tools: Sequence[Tool] = (),
         options: Mapping[str, Any] | None = None,
+        *,
+        scope: str = "",
     ) -> NDArray[np.int32]:
-        """``(n,)`` token ids of a conversation, ending where the model's message begins.
+        """``(n,)`` token ids of a conversation, ending where the model's message begins. Messages
+        that the same scope sent before are not made tokens again.
 
         Args:
             messages: at least one.
             tools: that the model may call.
             options: further variables of the template (``enable_thinking``, say).
+            scope: whose conversation it is.
 
         Raises:
             InputError: the model has no template, or the template refuses the conversation.
         """
-        return self.encode(self.text(messages, tools, options), special=False)
+        text = self.text(messages, tools, options)
+        if self._segments is not None:
+            return self._segments.encode(text, scope)
+        return self.encode(text, special=False)
 
     def text(
         self,

@@ -20,6 +20,7 @@ from suffixspec_service.api.chat_fields import ChatRequest, NamedTool
 from suffixspec_service.api.fields import SessionName
 from suffixspec_service.api.models import check_model, check_prompt, predicted_tokens, session_name
 from suffixspec_service.api.problems import RESPONSES
+from suffixspec_service.api.reading import reading
 from suffixspec_service.api.streams import DONE, event, streamed, unless_gone
 from suffixspec_service.callers import Tenant
 from suffixspec_service.generation import Generation, GenerationRequest
@@ -86,7 +87,11 @@ async def create_chat_completion(
     x_include_metrics: Annotated[bool, Header()] = False,
 ) -> Response:
     """As OpenAI does it; ``"stream": true`` sends server-sent events."""
-    call = await runtime.in_pool(read_chat, runtime, body, x_session_id, x_include_metrics)
+    call = await reading(
+        request,
+        runtime,
+        lambda: read_chat(runtime, tenant, body, x_session_id, x_include_metrics),
+    )
     if body.stream:
         generation = Generation(runtime, tenant, call.generation)
         return await streamed(generation, partial(_chunks, call), runtime.config.stream_cadence_ms)
@@ -95,12 +100,13 @@ async def create_chat_completion(
 
 def read_chat(
     runtime: Runtime,
+    tenant: Tenant,
     body: ChatRequest,
     session: str | None,
     include_metrics: bool,
     api: str = "chat",
 ) -> ChatCall:
-    """Check a request and render its prompt. In a thread: that may take milliseconds.
+    """Check a request and render its prompt. That may take milliseconds.
 
     Raises:
         SuffixSpecError: what is wrong with it.
@@ -113,7 +119,7 @@ def read_chat(
     tools = body.offered_tools()
     logprobs = body.logprobs_per_token()
     messages = [message.rendered(i) for i, message in enumerate(body.messages)]
-    prompt = prompts.chat(messages, tools, body.chat_template_kwargs)
+    prompt = prompts.chat(messages, tools, body.chat_template_kwargs, scope=tenant.name)
     check_prompt(engine.model.max_model_len, prompt, "messages")
     params = [
         body.sampling(max_tokens=body.output_limit, logprobs=logprobs, choice=i) for i in range(n)

@@ -24,6 +24,7 @@ from suffixspec_service.api.chat_fields import Prediction
 from suffixspec_service.api.fields import SamplingFields, SessionName
 from suffixspec_service.api.models import check_model, check_prompt, predicted_tokens, session_name
 from suffixspec_service.api.problems import RESPONSES, ApiError
+from suffixspec_service.api.reading import reading
 from suffixspec_service.api.streams import DONE, event, streamed, unless_gone
 from suffixspec_service.callers import Tenant
 from suffixspec_service.generation import Generation, GenerationRequest
@@ -121,7 +122,11 @@ async def create_completion(
     x_include_metrics: Annotated[bool, Header()] = False,
 ) -> Response:
     """As OpenAI does it; ``"stream": true`` sends server-sent events."""
-    call = await runtime.in_pool(read_completion, runtime, body, x_session_id, x_include_metrics)
+    call = await reading(
+        request,
+        runtime,
+        lambda: read_completion(runtime, body, x_session_id, x_include_metrics),
+    )
     if body.stream:
         generation = Generation(runtime, tenant, call.generation)
         return await streamed(generation, partial(_chunks, call), runtime.config.stream_cadence_ms)

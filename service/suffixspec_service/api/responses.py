@@ -17,6 +17,7 @@ from suffixspec_service.api.callers import Caller, ReadyRuntime
 from suffixspec_service.api.chat import ChatCall, read_chat
 from suffixspec_service.api.fields import SessionName
 from suffixspec_service.api.problems import RESPONSES
+from suffixspec_service.api.reading import reading
 from suffixspec_service.api.responses_fields import ResponsesRequest
 from suffixspec_service.api.streams import event, streamed, unless_gone
 from suffixspec_service.callers import Tenant
@@ -153,7 +154,9 @@ async def create_response(
     x_include_metrics: Annotated[bool, Header()] = False,
 ) -> Response:
     """Text and function calls; ``"stream": true`` sends server-sent events."""
-    call = await runtime.in_pool(_read, runtime, body, x_session_id, x_include_metrics)
+    call = await reading(
+        request, runtime, lambda: _read(runtime, tenant, body, x_session_id, x_include_metrics)
+    )
     if body.stream:
         generation = Generation(runtime, tenant, call.chat.generation)
         return await streamed(generation, partial(_events, call), runtime.config.stream_cadence_ms)
@@ -161,11 +164,14 @@ async def create_response(
 
 
 def _read(
-    runtime: Runtime, body: ResponsesRequest, session: str | None, include_metrics: bool
+    runtime: Runtime,
+    tenant: Tenant,
+    body: ResponsesRequest,
+    session: str | None,
+    include_metrics: bool,
 ) -> ResponseCall:
-    return ResponseCall(
-        body, read_chat(runtime, body.as_chat(), session, include_metrics, api="responses")
-    )
+    chat = read_chat(runtime, tenant, body.as_chat(), session, include_metrics, api="responses")
+    return ResponseCall(body, chat)
 
 
 async def _answer(call: ResponseCall, runtime: Runtime, tenant: Tenant) -> Response:
