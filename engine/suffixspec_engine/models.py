@@ -29,6 +29,7 @@ from suffixspec_engine.attention import ATTENTION_NAME, PackedStep, register_att
 from suffixspec_engine.cache import LayerShape
 from suffixspec_engine.model_checks import check_against_own_attention, probe_shapes, refusal
 from suffixspec_engine.packed_linear import pack_linears
+from suffixspec_engine.packed_norm import pack_norms
 from suffixspec_index.errors import ConfigError, MissingDependencyError
 
 DTYPES: dict[str, torch.dtype] = {
@@ -144,7 +145,7 @@ def prepare_model(
 
     Args:
         module: a causal language model; changed in place: it attends by the packed attention, and
-            on a CPU its linear layers are reordered.
+            on a CPU its linear layers are reordered and its norms computed in one pass.
         tokenizer: transformers' tokenizer; ``None``: prompts are token ids.
         name: what reports and errors call it.
         max_model_len: as for :func:`load_model`.
@@ -166,6 +167,7 @@ def prepare_model(
     weight_bytes = sum(weight.nbytes for weight in module.parameters())
     with torch.inference_mode():
         pack_linears(module, lambda: probe_shapes(module, name))
+        pack_norms(module)
     check_against_own_attention(module, shapes, vocab_size, name)
     return TargetModel(
         name=name,

@@ -185,7 +185,7 @@ def test_models_that_look_at_their_weights_keep_them() -> None:
     assert pack_linears(model, lambda: model(torch.ones(1, 4))) == 2
 
 
-class Attention(torch.nn.Module):
+class Attention(torch.nn.Module):  # type: ignore[name-defined,misc]
     """Three layers that read the same input, one that reads another, and a pair."""
 
     def __init__(self, *, bias: bool = False) -> None:
@@ -195,7 +195,7 @@ class Attention(torch.nn.Module):
         self.o = torch.nn.Linear(16, 24)
         self.gate, self.up = torch.nn.Linear(24, 8), torch.nn.Linear(24, 8)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs: Any) -> Any:
         mixed = self.q(inputs) * torch.cat([self.k(inputs), self.v(inputs)], dim=-1)
         hidden = self.o(mixed)
         return self.gate(hidden) * self.up(hidden)
