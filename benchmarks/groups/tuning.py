@@ -176,7 +176,7 @@ def _saturated_rows(context: Context) -> list[Row]:
         context.say("no engine: torch or transformers is not installed")
         return []
     model = load_model("smollm2")
-    rounds = 1 if context.quick else min(context.repeats, 3)
+    rounds = 2 if context.quick else min(context.repeats, 3)
     prompts = _prompts(context.corpus, SATURATED * (rounds + 1))
     engines: list[Any] = []
 
