@@ -8,7 +8,9 @@ are really called, and that their results come back into the conversation.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +39,16 @@ TOOL: dict[str, Any] = {
 @pytest.fixture
 def own_loop() -> Iterator[None]:
     """An event loop for LiteLLM, which asks for the thread's default one even when it is called
-    synchronously, and never closes it: some later test would then be blamed for it."""
+    synchronously, and never closes it: some later test would then be blamed for it. Its clients,
+    kept in a cache with their connections open, are closed too."""
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     yield
+    if (litellm := sys.modules.get("litellm")) is not None:
+        for client in litellm.in_memory_llm_clients_cache.cache_dict.values():
+            if inspect.isawaitable(closed := client.close()):
+                loop.run_until_complete(closed)
+        litellm.in_memory_llm_clients_cache.flush_cache()
     asyncio.set_event_loop(None)
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
