@@ -69,8 +69,9 @@ def print_report(console: Console, report: BenchReport) -> None:
 def _title(head: Mapping[str, Any]) -> str:
     limit = head.get("max_concurrency")
     rate = head.get("request_rate")
+    number = head.get("num_prompts")
     return (
-        f"{head.get('num_prompts')} requests, {head.get('dataset')}, "
+        f"{number} {'request' if number == 1 else 'requests'}, {head.get('dataset')}, "
         f"{'no limit of concurrency' if limit is None else f'concurrency {limit}'}"
         + ("" if rate in (None, "inf") else f", {rate:g} a second")
     )
@@ -81,9 +82,11 @@ def _rows(report: BenchReport) -> list[tuple[str, Callable[[Summary], str]]]:
     rows: list[tuple[str, Callable[[Summary], str]]] = [
         ("requests completed", lambda s: f"{s.completed:,}"),
         ("output tokens/s", lambda s: _figure(s.output_throughput)),
-        ("  against the first", lambda s: _times(s.output_throughput, first.output_throughput)),
         ("requests/s", lambda s: _figure(s.request_throughput)),
     ]
+    if len(report.summaries) > 1:
+        speed = first.output_throughput
+        rows.insert(2, ("  against the first", lambda s: _times(s.output_throughput, speed)))
     if any(s.failed for s in report.summaries):
         rows.insert(1, ("requests failed", lambda s: f"{s.failed:,}"))
     if first.goodput is not None:

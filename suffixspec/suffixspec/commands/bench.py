@@ -50,7 +50,12 @@ def bench(
     ] = None,
     base_url: Annotated[
         list[str] | None,
-        typer.Option(metavar="[LABEL=]URL", help="A server; repeat to compare several."),
+        typer.Option(
+            "--base-url",
+            "--url",
+            metavar="[LABEL=]URL",
+            help="A server; repeat to compare several.",
+        ),
     ] = None,
     endpoint: Annotated[str, typer.Option(help="Path of the API.")] = "/v1/completions",
     header: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE")] = None,

@@ -59,10 +59,10 @@ def stats(
         rows = [_named(key) | asdict(one) for key, one in found.items()]
         typer.echo(json.dumps({"log": opened.url, "namespaces": rows}, indent=2))
         return
-    table = Table("namespace", "tenant", "model", "records", "tokens", "bytes", "B/token", "newest")
+    table = _table("records", "tokens", "bytes", "B/token", "newest")
     for key, one in found.items():
         table.add_row(*_cells(key, one))
-    Console().print(table)
+    _print(table, opened.url)
 
 
 @app.command()
@@ -183,16 +183,33 @@ def verify(
         typer.echo(json.dumps({"log": opened.url, "namespaces": rows}, indent=2))
     else:
         columns = ("sequences", "tokens", "unfinished", "orphans", "duplicates", "damaged")
-        table = Table("namespace", "tenant", "model", *columns)
+        table = _table(*columns)
         for key, one in found.items():
             cells = [f"{getattr(one, name):,}" for name in columns]
             table.add_row(key.digest[:8], key.tenant, key.model, *cells)
-        Console().print(table)
+        _print(table, opened.url)
     if any(one.damaged for one in found.values()):
         raise typer.Exit(EXIT_DAMAGED)
 
 
 # --- what they share -----------------------------------------------------------------------------
+
+
+def _table(*figures: str) -> Table:
+    """Of namespaces; what is too narrow for a terminal is folded, never cut."""
+    table = Table()
+    for name in ("namespace", "tenant", "model"):
+        table.add_column(name, overflow="fold")
+    for name in figures:
+        table.add_column(name, overflow="fold", justify="right")
+    return table
+
+
+def _print(table: Table, url: str) -> None:
+    if table.row_count:
+        Console().print(table)
+    else:
+        typer.echo(f"{url}: holds nothing")
 
 
 @contextmanager

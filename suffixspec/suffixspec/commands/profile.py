@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from suffixspec_engine.profiling import StepShape
 
+_FIGURES = 50  # columns that the table's other figures take
 SIZES = "1,2,3,4,6,8,12,16,24,32,48,64"
 
 
@@ -53,7 +54,11 @@ def profile(
     ] = "smollm2",
     url: Annotated[
         str | None,
-        typer.Option(help="Measure an OpenAI-compatible endpoint, e.g. http://localhost:8000/v1."),
+        typer.Option(
+            "--url",
+            "--base-url",
+            help="Measure an OpenAI-compatible endpoint, e.g. http://localhost:8000/v1.",
+        ),
     ] = None,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = "auto",
     threads: Annotated[int | None, typer.Option(help="CPU threads of the model.")] = None,
@@ -233,8 +238,9 @@ def _print(model: PointsCost, console: Console) -> None:
     table.add_column("per token", justify="right")
     table.add_column("")
     longest = max(model.points.values())
+    room = min(max(console.width - _FIGURES, 8), 40)  # else Rich cuts the bars, and all look alike
     for tokens, ms in model.points.items():
-        bar = "█" * max(round(40 * ms / longest), 1)
+        bar = "█" * max(round(room * ms / longest), 1)
         table.add_row(f"{tokens:,}", f"{ms:.2f}", f"{ms / tokens:.2f}", f"[cyan]{bar}[/cyan]")
     console.print(table)
     console.print(

@@ -175,6 +175,13 @@ class TestServers:
         assert {h["x-team"] for h in server.headers} == {"a"}
         assert "tokens_per_step" in first
         assert "one" in found["output"]
+        assert "against the first" in found["output"]
+
+    def test_one_server_is_compared_with_nobody(self, server: FakeServer, tiny: Path) -> None:
+        options = ["--url", server.url, "--tokenizer", str(tiny), "--num-prompts", "1"]
+        found = bench("prompts.jsonl", *CUSTOM, *options)
+        assert "against the first" not in found["output"]
+        assert "1 request, custom" in found["output"]
 
     def test_failed_requests_are_shown(self, server: FakeServer, tiny: Path) -> None:
         server.fail_from = 3  # the warm-up is one of them

@@ -66,6 +66,19 @@ def test_stats(journal: str) -> None:
     assert "other" not in output
 
 
+@pytest.mark.parametrize("command", ["stats", "verify"])
+def test_tables_on_narrow_terminals(
+    journal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    output = run(command, journal).output
+    assert "…" not in output
+    assert max(map(len, output.splitlines())) <= 80
+    empty = f"journal:{tmp_path / 'empty'}"
+    open_log(empty).close()
+    assert run(command, empty).output == f"{empty}: holds nothing\n"
+
+
 @pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz"])
 def test_export_and_import(journal: str, tmp_path: Path, name: str) -> None:
     file = tmp_path / name

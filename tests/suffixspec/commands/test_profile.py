@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import subprocess
 import sys
@@ -9,14 +10,17 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from suffixspec import cli
+from suffixspec.commands import profile
 from suffixspec_index.errors import ConfigError
 from suffixspec_traces.cost import load_cost_model
+from suffixspec_traces.cost.measured import points_cost
 from tests.engine.conftest import write_tiny_llama
 
 runner = CliRunner()
@@ -40,6 +44,21 @@ def test_a_file_and_a_page(tiny: Path, tmp_path: Path) -> None:
     assert cost.name in text
     assert "<script src" not in text
     assert 'http-equiv="Content-Security-Policy"' in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_bars_are_as_long_as_steps_on_narrow_terminals_too(width: int) -> None:
+    points = {1: 10.0, 2: 15.0, 64: 20.0}
+    console = Console(width=width, record=True, file=io.StringIO())
+    profile._print(
+        points_cost(points, name="n", provenance="made up for this test, nothing was measured"),
+        console,
+    )
+    text = console.export_text()
+    assert width < 70 or "…" not in text
+    short, middle, longest = (line.count("█") for line in text.splitlines() if "█" in line)
+    assert short == longest / 2
+    assert middle == pytest.approx(0.75 * longest, abs=0.5)
 
 
 def test_nothing_is_measured_for_a_page_that_cannot_be_written(tiny: Path, tmp_path: Path) -> None:
