@@ -18,6 +18,7 @@ from suffixspec_index.kernels.insert import has_room, insert_sequences, insert_t
 
 _MAX_TEXT = 2**31 - 2**17  # text positions are int32
 _GROWTH = 1.3  # arrays grow by this factor: little slack for little copying
+_LARGE = 1 << 18  # tokens of text from which it may take more than two milliseconds to grow a tree
 
 
 @dataclass(slots=True)
@@ -237,6 +238,17 @@ class Forest:
         if 4 * (head[L.H_N_HASH] + head[L.H_DEPTH] + 2) >= 3 * head[L.H_HASH_CAP]:
             arrays.keys, arrays.ids = _rehashed(arrays, int(head[L.H_HASH_CAP] * 1.5) + 64)
         self._install(row, arrays)
+
+    def may_grow(self, row: int, tokens: int) -> bool:
+        """Whether so many tokens more could make a large tree's arrays grow, which takes tens of
+        milliseconds where there are millions of tokens. O(1)."""
+        head = self.table[row].tolist()
+        return head[L.H_TEXT_CAP] >= _LARGE and (
+            head[L.H_N_TEXT] + tokens + head[L.H_DEPTH] + 2 > head[L.H_TEXT_CAP]
+            or head[L.H_N_NODES] + tokens > head[L.H_NODE_CAP]
+            or head[L.H_N_LEAVES] + tokens > head[L.H_LEAF_CAP]
+            or 4 * (head[L.H_N_HASH] + tokens + head[L.H_DEPTH] + 2) > 3 * head[L.H_HASH_CAP]
+        )
 
     def trim(self, row: int, *, part: int = 0) -> None:
         """Give back the slack of a tree, but for one ``part``-th; all of it with 0."""

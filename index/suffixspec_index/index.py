@@ -336,9 +336,14 @@ class SuffixIndex:
 
     def may_stall(self, requests: int = 1) -> bool:
         """Whether a step of so many requests could take milliseconds: somebody writes just now, or
-        the budget is so nearly used up that the oldest might have to be forgotten. For callers
-        that must not wait, such as an event loop. O(1), without a lock, so only a good guess."""
-        return self._lock.busy or self._budget.is_near(requests)
+        the budget is so nearly used up that the oldest might have to be forgotten, or what they
+        share might make the global tree's arrays grow. For callers that must not wait, such as an
+        event loop. O(1), without a lock, so only a good guess."""
+        if self._lock.busy or self._budget.is_near(requests):
+            return True
+        pieces = 1 + requests // 8  # that a step shares; more would be a rare chance
+        shared = max(pieces * (self.config.live_chunk + self.config.depth), 1024)
+        return self._forest.may_grow(self.world.row, shared)
 
     def check_integrity(self) -> None:
         """Verify every tree, every session and the request table.
