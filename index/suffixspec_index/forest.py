@@ -243,11 +243,14 @@ class Forest:
         """Whether so many tokens more could make a large tree's arrays grow, which takes tens of
         milliseconds where there are millions of tokens. O(1)."""
         head = self.table[row].tolist()
-        return head[L.H_TEXT_CAP] >= _LARGE and (
-            head[L.H_N_TEXT] + tokens + head[L.H_DEPTH] + 2 > head[L.H_TEXT_CAP]
-            or head[L.H_N_NODES] + tokens > head[L.H_NODE_CAP]
-            or head[L.H_N_LEAVES] + tokens > head[L.H_LEAF_CAP]
-            or 4 * (head[L.H_N_HASH] + tokens + head[L.H_DEPTH] + 2) > 3 * head[L.H_HASH_CAP]
+        return bool(
+            head[L.H_TEXT_CAP] >= _LARGE
+            and (
+                head[L.H_N_TEXT] + tokens + head[L.H_DEPTH] + 2 > head[L.H_TEXT_CAP]
+                or head[L.H_N_NODES] + tokens > head[L.H_NODE_CAP]
+                or head[L.H_N_LEAVES] + tokens > head[L.H_LEAF_CAP]
+                or 4 * (head[L.H_N_HASH] + tokens + head[L.H_DEPTH] + 2) > 3 * head[L.H_HASH_CAP]
+            )
         )
 
     def trim(self, row: int, *, part: int = 0) -> None:
