@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
-import structlog
 
 from suffixspec_index.errors import SuffixSpecError
 from suffixspec_service.callers import Callers, Tenant
+from suffixspec_service.logs import get_logger
 from suffixspec_service.rpc.metrics import CallMetrics
 from suffixspec_service.rpc.statuses import DETAILS, code_of, details_of
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _SCHEME = "bearer "
 _OPEN_TO_ALL = ("/grpc.health.", "/grpc.reflection.")
 _caller: contextvars.ContextVar[tuple[Tenant, str | None]] = contextvars.ContextVar("caller")

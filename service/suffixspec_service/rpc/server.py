@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
-import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from suffixspec_index.errors import ConfigError
 from suffixspec_service.config import ServiceConfig, TlsConfig
 from suffixspec_service.drafting import DraftingCalls
+from suffixspec_service.logs import get_logger
 from suffixspec_service.rpc.drafting_servicer import DraftingServicer
 from suffixspec_service.rpc.generated import (
     drafting_pb2,
@@ -30,7 +30,7 @@ from suffixspec_service.rpc.metrics import CallMetrics
 if TYPE_CHECKING:
     from suffixspec_service.runtime import Runtime
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 _DRAFTING = drafting_pb2.DESCRIPTOR.services_by_name["Drafting"].full_name
 _GENERATION = generation_pb2.DESCRIPTOR.services_by_name["Generation"].full_name
 
