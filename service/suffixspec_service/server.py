@@ -103,12 +103,12 @@ async def serve(
         if not await _unless(ended, starting):
             starting.cancel()
             return True
-        if stop is None:
-            _settle_memory()
         if config.grpc_port is not None or config.grpc_socket is not None:
             from suffixspec_service.rpc.server import serve_grpc
 
             grpc = await serve_grpc(runtime)
+        if stop is None:
+            _settle_memory()
         if ready is not None:
             ready(Addresses(_url(config, bound), grpc.addresses if grpc is not None else ()))
         await _unless(ended, serving)

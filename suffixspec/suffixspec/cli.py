@@ -19,7 +19,7 @@ from rich.text import Text
 from suffixspec.commands import config, index, keys
 from suffixspec.logs import configure_logging
 from suffixspec.settings import LoadedSettings, load_settings, parse_assignments
-from suffixspec_index.errors import MissingDependencyError, SuffixSpecError
+from suffixspec_index.errors import ConfigError, MissingDependencyError, SuffixSpecError
 
 EXIT_WRONG_INPUT = 2
 
@@ -35,6 +35,8 @@ _LAZY_COMMANDS = {
     "synthesize": "Generate larger synthetic workloads for load tests.",
 }
 """Imported when called, so that a missing extra never breaks ``--help`` and start-up is quick."""
+
+_OPTIONS_BEFORE = ("--config", "--set", "--verbose", "-v")
 
 app = typer.Typer(
     name="suffixspec",
@@ -135,10 +137,22 @@ def run_command(name: str, args: list[str], settings: LoadedSettings) -> None:
             f"{name}: needs the package {error.name!r}, which is not installed; "
             "run: pip install 'suffixspec[engine]'"
         ) from error
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single = typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+    )
     single.command(name)(getattr(module, name.replace("-", "_")))
     command = typer.main.get_command(single)
-    code = command.main(args, prog_name=f"suffixspec {name}", standalone_mode=False, obj=settings)
+    try:
+        code = command.main(
+            args, prog_name=f"suffixspec {name}", standalone_mode=False, obj=settings
+        )
+    except Exception as error:
+        option = getattr(error, "option_name", None)  # of an option that the command does not know
+        if option not in _OPTIONS_BEFORE:
+            raise
+        raise ConfigError(
+            f"{option}: belongs before the command: suffixspec {option} ... {name} ..."
+        ) from None
     if isinstance(code, int) and code:
         raise typer.Exit(code)
 

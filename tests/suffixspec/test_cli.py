@@ -131,6 +131,9 @@ class TestLazyCommand:
         assert run_main(monkeypatch, "demo", "a", "--fail", "interrupt") == 130
         assert run_main(monkeypatch, "demo", "a", "--fail", "exit") == 3
         assert run_main(monkeypatch, "demo", "a", "--nope") == 2
+        capsys.readouterr()
+        assert run_main(monkeypatch, "demo", "a", "--set", "a=b") == 2
+        assert "--set: belongs before the command: suffixspec --set" in capsys.readouterr().err
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
