@@ -130,16 +130,22 @@ def _sharing_config(given: ServiceSettings) -> SharingConfig:
         raise ConfigError(f"service.sharing.{error}") from None
 
 
+def log_url(given: ServiceSettings) -> str | None:
+    """Where a service with these settings keeps its sequences; ``None``: nowhere. ``journal`` is
+    the one in its folder of data."""
+    if given.log != "journal":
+        return given.log
+    folder = given.data_dir or Path(platformdirs.user_data_dir("suffixspec"))
+    return f"journal:{folder / 'journal'}"
+
+
 def _sharing(given: ServiceSettings, config: SharingConfig) -> Sharing | None:
-    if given.log is None:
+    url = log_url(given)
+    if url is None:
         return None
     from suffixspec_index.log import open_log
     from suffixspec_index.sharing import Sharing
 
-    url = given.log
-    if url == "journal":
-        folder = given.data_dir or Path(platformdirs.user_data_dir("suffixspec"))
-        url = f"journal:{folder / 'journal'}"
     return Sharing(open_log(url), config)
 
 

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from suffixspec.services import log_url
+from suffixspec.settings import ServiceSettings
 from suffixspec_index.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -28,10 +31,23 @@ app = typer.Typer(
 )
 EXIT_DAMAGED = 3
 
+
+def _placed(context: typer.Context, log: str) -> str:
+    """``journal`` is the service's own, wherever the settings put it."""
+    if log != "journal":
+        return log
+    given = context.obj.settings.service if context.obj is not None else ServiceSettings()
+    place = log_url(given.model_copy(update={"log": "journal"}))
+    assert place is not None
+    return place
+
+
 Log = Annotated[
     str,
     typer.Argument(
-        metavar="LOG", help="journal:FOLDER, redis://... or another URL; see docs/sharing.md."
+        metavar="LOG",
+        callback=_placed,
+        help="journal (the service's own), journal:FOLDER, redis://...; see docs/sharing.md.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -45,7 +61,7 @@ Namespace = Annotated[
 
 @app.command()
 def stats(
-    log: Log,
+    log: Log = "journal",
     tenant: Tenant = None,
     model: Model = None,
     namespace: Namespace = None,
@@ -68,7 +84,7 @@ def stats(
 @app.command()
 def export(
     log: Log,
-    file: Annotated[Path, typer.Argument(help="File to write: .jsonl or .jsonl.gz.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="To write: .jsonl or .jsonl.gz.")],
     tenant: Tenant = None,
     model: Model = None,
     namespace: Namespace = None,
@@ -102,7 +118,7 @@ def export(
 
 @app.command(name="import")
 def import_(
-    file: Annotated[Path, typer.Argument(help="File that export wrote.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File that export wrote.")],
     log: Log,
     as_json: Json = False,
 ) -> None:
@@ -163,7 +179,7 @@ def purge(
 
 @app.command()
 def verify(
-    log: Log,
+    log: Log = "journal",
     tenant: Tenant = None,
     model: Model = None,
     namespace: Namespace = None,
@@ -183,10 +199,11 @@ def verify(
         typer.echo(json.dumps({"log": opened.url, "namespaces": rows}, indent=2))
     else:
         columns = ("sequences", "tokens", "unfinished", "orphans", "duplicates", "damaged")
-        table = _table(*columns)
+        shorter = {"unfinished": "open", "duplicates": "twice"}
+        table = _table(*(shorter.get(name, name) for name in columns))
         for key, one in found.items():
             cells = [f"{getattr(one, name):,}" for name in columns]
-            table.add_row(key.digest[:8], key.tenant, key.model, *cells)
+            table.add_row(_who(key), *cells)
         _print(table, opened.url)
     if any(one.damaged for one in found.values()):
         raise typer.Exit(EXIT_DAMAGED)
@@ -196,12 +213,11 @@ def verify(
 
 
 def _table(*figures: str) -> Table:
-    """Of namespaces; what is too narrow for a terminal is folded, never cut."""
-    table = Table()
-    for name in ("namespace", "tenant", "model"):
-        table.add_column(name, overflow="fold")
+    """Of namespaces; a long name is folded where the terminal is too narrow, a figure never."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("namespace", overflow="fold", min_width=10)
     for name in figures:
-        table.add_column(name, overflow="fold", justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
@@ -244,14 +260,18 @@ def _named(key: NamespaceKey) -> dict[str, Any]:
     return {"namespace": key.digest} | asdict(key)
 
 
+def _who(key: NamespaceKey) -> str:
+    """A namespace in a few short lines: what --namespace takes, then whose it is."""
+    names = [key.digest[:8], key.tenant, key.model]
+    return "\n".join([*names, f"+ {key.adapter}"] if key.adapter else names)
+
+
 def _cells(key: NamespaceKey, one: LogStatistics) -> list[str]:
     per_token, newest = one.bytes_per_token, "-"
     if one.last_time:
-        newest = f"{datetime.fromtimestamp(one.last_time, UTC):%Y-%m-%d %H:%M:%S}Z"
+        newest = f"{datetime.fromtimestamp(one.last_time, UTC):%Y-%m-%d %H:%M}Z"
     return [
-        key.digest[:8],
-        key.tenant,
-        key.model,
+        _who(key),
         f"{one.records:,}",
         "-" if one.tokens is None else f"{one.tokens:,}",
         f"{one.bytes:,}",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from suffixspec import cli
 from suffixspec.commands.index import EXIT_DAMAGED, app
 from suffixspec_index.errors import (
     ConfigError,
@@ -165,3 +166,21 @@ def test_wrong_places_and_files(journal: str, tmp_path: Path) -> None:
         assert isinstance(error, InputError)
         assert f"line {len(lines)}" in str(error)
     assert isinstance(failure("import", str(tmp_path), journal), InputError)
+
+
+def test_the_services_own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    url = f"journal:{tmp_path / 'suffixspec' / 'journal'}"
+    with open_log(url) as log:
+        log.append(ONE, [record(1, range(100))])
+    assert run_json("stats")["log"] == url
+    assert run_json("stats", "journal")["namespaces"][0]["records"] == 1
+    assert run_json("verify")["namespaces"][0]["sequences"] == 1
+    elsewhere = tmp_path / "elsewhere"
+    with open_log(f"journal:{elsewhere / 'journal'}") as log:
+        log.append(OTHER, [record(1, range(10))])
+    monkeypatch.setenv("SUFFIXSPEC_SERVICE__DATA_DIR", str(elsewhere))
+    whole = CliRunner().invoke(cli.app, ["index", "stats"])
+    assert whole.exit_code == 0, whole.output
+    assert "model-b" in whole.output
+    assert "+ adapter" in whole.output
