@@ -94,9 +94,10 @@ def _head(report: TuningReport) -> Text:
 
 def _judged(one: ConcurrencyReport) -> Table:
     table = _table(f"{requests(one.concurrency)}: on the held-out sessions")
-    table.add_column("", style="bold")
-    for name in ("speed-up", "ms/token", "tokens/step", "accepted", "wasted/token", "tuned gains"):
+    table.add_column("", style="bold", overflow="fold", min_width=11)
+    for name in ("speed-up", "ms per\ntoken", "tokens\n/step", "accepted", "wasted\n/token"):
         table.add_column(name, justify="right")
+    table.add_column("tuned\ngains", justify="right")
     for row in one.rows:
         mark = " *" if row.extrapolated else ""
         table.add_row(
