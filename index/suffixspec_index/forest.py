@@ -7,7 +7,7 @@ be called under the owner's write lock, because growing an array moves it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,13 +54,6 @@ class Forest:
 
     def add(self, depth: int, tokens: int = 256) -> int:
         """Make an empty tree of window length ``depth``, sized for ``tokens``; returns its row."""
-        if self._free:
-            row = self._free.pop()
-        else:
-            row = len(self.arrays)
-            self.arrays.append(None)
-            if row == len(self.table):
-                self.table = np.vstack([self.table, np.zeros_like(self.table)])
         nodes = np.zeros((max(tokens * 5 // 8, 16), L.NODE), np.int32)
         nodes[0, L.T0 : L.T0 + 3] = L.NO_TOKEN
         hash_size = max(tokens // 2, 2 * depth + 64)
@@ -72,6 +65,7 @@ class Forest:
             np.full(hash_size, L.EMPTY_KEY, np.int64),
             np.zeros(hash_size, np.int32),
         )
+        row = self._free_row()
         head = self.table[row]
         head[:] = 0
         head[L.H_DEPTH] = depth
@@ -195,12 +189,17 @@ class Forest:
 
     def take(self, row: int, other: Forest, other_row: int) -> None:
         """Replace a tree by one that was built in another forest."""
-        arrays = other.arrays[other_row]
-        assert arrays is not None
         self.nbytes_total -= self.nbytes(row)
-        self.table[row] = other.table[other_row]
-        self.table[row, L.H_TEXT_CAP : L.H_HASH_CAP + 1] = 0
-        self._install(row, arrays)
+        self._put(row, other, other_row)
+
+    def adopt(self, other: Forest, other_row: int) -> int:
+        """Add a tree of another forest, in the same arrays; returns its row. Only one of the two
+        may be changed from then on. Where that is the new one, the other one's text stays what it
+        was; its nodes do not."""
+        row = self._free_row()
+        self.table[row] = 0
+        self._put(row, other, other_row)
+        return row
 
     def make_room(self, row: int, tokens: int) -> None:
         """Grow a tree until ``tokens`` more can be appended and inserted without growing."""
@@ -265,6 +264,23 @@ class Forest:
         arrays.leaves = arrays.leaves[: leaves + 8].copy()
         arrays.text = arrays.text[: text + int(head[L.H_DEPTH]) + 2].copy()
         self._install(row, arrays)
+
+    def _free_row(self) -> int:
+        if self._free:
+            return self._free.pop()
+        row = len(self.arrays)
+        self.arrays.append(None)
+        if row == len(self.table):
+            self.table = np.vstack([self.table, np.zeros_like(self.table)])
+        return row
+
+    def _put(self, row: int, other: Forest, other_row: int) -> None:
+        """Let a row hold what a row of another forest holds."""
+        arrays = other.arrays[other_row]
+        assert arrays is not None
+        self.table[row] = other.table[other_row]
+        self.table[row, L.H_TEXT_CAP : L.H_HASH_CAP + 1] = 0
+        self._install(row, replace(arrays))  # a growing tree exchanges its arrays in there
 
     def _install(self, row: int, arrays: TreeArrays) -> None:
         """Publish a tree's arrays in the header table."""

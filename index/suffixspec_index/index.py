@@ -1,8 +1,9 @@
 """The index of one namespace: the global tree, the sessions' own memories, live requests.
 
 Thread safety: any number of threads may propose at the same time; everything that writes (begin,
-advance, finish, ...) is alone. One request belongs to one caller at a time. Kernels release the
-GIL, so other namespaces and the caller's other threads go on meanwhile.
+advance, finish, ...) is alone, but what takes long is done beside the lock: a long prompt is
+inserted, the oldest is forgotten while other requests go on. One request belongs to one caller at a
+time. Kernels release the GIL, so other namespaces and the caller's other threads go on meanwhile.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from suffixspec_index.acceptance import AcceptanceModel
+from suffixspec_index.beginning import begin_request
 from suffixspec_index.budget import Budget
 from suffixspec_index.draft import Draft, DraftBatch
 from suffixspec_index.draft_settings import DraftSettings, forbidden_mask
@@ -26,7 +28,7 @@ from suffixspec_index.kernels import step as S
 from suffixspec_index.live_requests import LiveRequest, LiveRequests
 from suffixspec_index.locks import ReadWriteLock
 from suffixspec_index.rebuilding import discard_aside, evict_aside, purge_aside
-from suffixspec_index.sessions import Sessions, common_prefix
+from suffixspec_index.sessions import Sessions
 from suffixspec_index.statistics import IndexStatistics
 from suffixspec_index.tokens import as_forbidden_array, as_token_array, as_vocab_size
 from suffixspec_index.tree import SuffixTree
@@ -84,26 +86,16 @@ class SuffixIndex:
         """Start a request; returns its handle.
 
         Costs O(new tokens): what the session said already is only compared. A session that has a
-        live request already gets a private branch for this one, built from the whole prompt and
-        dropped when it ends.
+        live request already (or one that is about to begin) gets a private branch for this one,
+        built from the whole prompt and dropped when it ends. Other requests go on while a long
+        prompt is inserted.
 
         Raises:
-            TokenError: an id is wrong. CapacityError: too much text. Nothing is changed then.
+            TokenError: an id is wrong; nothing is changed then. CapacityError: too much text; the
+                session's own memory may be forgotten then, so that its next prompt starts anew.
         """
         tokens = as_token_array(prompt, self.vocab_size, field="prompt")
-        with self._lock.writing():
-            session = self._sessions.for_request(session_id)
-            known = session.set_prompt(tokens)
-            if self.config.index_prompts and self.config.max_cached_requests:
-                origin = self._sessions.get(session_id)
-                if session.id is None and origin is not None:  # a branch: that has brought most
-                    known = common_prefix(origin.context(), tokens)
-                fresh = tokens[known:]
-                if len(fresh) > 1:
-                    self.spoken.insert(fresh)
-            handle = self._requests.open(session, max_tokens)
-            self._update_context()
-            due = self._budget.enforce()
+        handle, due = begin_request(self, session_id, tokens, max_tokens)
         if due:
             evict_aside(self)
         return handle
@@ -332,7 +324,7 @@ class SuffixIndex:
         the session is not known (any more). O(n)."""
         with self._lock.reading():
             session = self._sessions.get(session_id)
-            return None if session is None else session.context().copy()
+            return None if session is None or session.row < 0 else session.context().copy()
 
     def may_stall(self, requests: int = 1) -> bool:
         """Whether a step of so many requests could take milliseconds: somebody writes just now, or
@@ -346,7 +338,8 @@ class SuffixIndex:
         return self._forest.may_grow(self.world.row, shared)
 
     def check_integrity(self) -> None:
-        """Verify every tree, every session and the request table.
+        """Verify every tree, every session and the request table; what a prompt is entering just
+        now beside the lock is left out.
 
         Raises:
             IntegrityError: names the first fault found.

@@ -64,15 +64,25 @@ def check_tree(tree: SuffixTree) -> None:
 def check_index(index: SuffixIndex) -> None:
     """Verify every tree, every session and the request table. The write lock is held.
 
+    What is lent (:meth:`suffixspec_index.sessions.Sessions.lend`) changes at this moment, so of
+    these trees only the place is verified.
+
     Raises:
         IntegrityError: names the first fault found.
     """
     index.world.check_integrity()
     sessions = {id(s): s for s in index._sessions.values()}
     sessions |= {id(r.session): r.session for r in index._requests.values()}
-    for session in sessions.values():
-        check_row(index._forest, session.row)
-    rows = {s.row for s in sessions.values()} | {index.world.row}
+    lent = {id(s): s for s in index._sessions.lent()}
+    for key, session in sessions.items():
+        if key not in lent:
+            check_row(index._forest, session.row)
+    if any(s.awaited is None or s.request >= 0 for s in lent.values()):
+        raise IntegrityError("index: a session is lent and not in a state for it")
+    if any(s.awaited is not None for key, s in sessions.items() if key not in lent):
+        raise IntegrityError("index: a session waits for a prompt that nobody inserts")
+    sessions |= lent
+    rows = {s.row for s in sessions.values() if s.row >= 0} | {index.world.row}
     alive = {i for i, arrays in enumerate(index._forest.arrays) if arrays is not None}
     if rows != alive:
         raise IntegrityError(f"index: trees {sorted(alive ^ rows)} belong to nobody")

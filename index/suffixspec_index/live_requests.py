@@ -69,12 +69,13 @@ class LiveRequests:
 
     def open(self, session: SessionMemory, max_tokens: int | None) -> int:
         """Start a request at the end of a session's context; returns its handle."""
+        left = _UNBOUNDED if max_tokens is None else min(max_tokens, _UNBOUNDED)
         row = self._free_row()
         start = int(self._forest.table[session.row, L.H_N_TEXT])
         entry = self.table[row]
         entry[: D.R_TOKENS] = 0
         entry[D.R_SESSION] = session.row
-        entry[D.R_LEFT] = _UNBOUNDED if max_tokens is None else min(max_tokens, _UNBOUNDED)
+        entry[D.R_LEFT] = left
         entry[D.R_SHARED] = start
         own = entry[D.R_OWN : D.R_OWN + CURSOR]
         S.warm_cursor(self._forest.table, session.row, own, session.tail(session.depth - 1))
