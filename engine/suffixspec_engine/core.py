@@ -23,6 +23,7 @@ from suffixspec_engine.engine_config import EngineConfig, verification_method
 from suffixspec_engine.graphs import make_runner
 from suffixspec_engine.metrics import EngineMetrics
 from suffixspec_engine.models import TargetModel
+from suffixspec_engine.profiling import time_small_steps
 from suffixspec_engine.proposing import NOTHING, Proposed, Proposing
 from suffixspec_engine.request import FinishReason, Request, StepEvent
 from suffixspec_engine.sampling import Verdict, verify_batch
@@ -99,6 +100,13 @@ class EngineCore:
             self._method,
             draws=speculative is not None and speculative.draft_sample_method == "probabilistic",
         )
+
+    def time_small_steps(self) -> None:
+        """Time some steps for the choice of depths, where there is one and nothing is known yet.
+        Not where all requests are attended to at once: there sizes are compiled as they come, and
+        small ones cost alike."""
+        if self.depth.wants_times and self.cache.pool is None:
+            self.depth.cost.expect(time_small_steps(self.model))
 
     def admit(self) -> None:
         """Drop what was cancelled and start what there is room for."""

@@ -31,8 +31,8 @@ class EngineDepth:
 
     Args:
         speculative: its configuration; ``None``: a proposer made elsewhere, and all is verified.
-        seed: a cost model to start from; ``None``: costs are learned from the first steps on, which
-            draft as configured.
+        seed: a cost model to start from; ``None``: what :meth:`.MeasuredCost.expect` is given, else
+            costs are learned from the first steps on, which draft as configured.
 
     Attributes:
         cost: what steps take, as measured.
@@ -40,6 +40,7 @@ class EngineDepth:
 
     def __init__(self, speculative: SpeculativeConfig | None, seed: StepCost | None = None) -> None:
         self.cost = MeasuredCost(seed)
+        self._seeded = seed is not None
         self._rule: DepthRule | None = None
         if speculative is not None:
             self._rule = create_rule(speculative, self.cost)
@@ -112,6 +113,12 @@ class EngineDepth:
         """A request has ended."""
         if self._rule is not None:
             self._rule.forget(id(request))
+
+    @property
+    def wants_times(self) -> bool:
+        """Whether times of steps, measured beforehand, would be of use: depths are chosen by what
+        steps cost, and nothing is known of that."""
+        return isinstance(self._rule, DepthController) and not self._seeded
 
     # --- what outlives the engine ----------------------------------------------------------------
 

@@ -60,7 +60,8 @@ class Engine:
             namespace; or a function that makes one for each namespace.
         config: how the engine runs.
         step_cost: what steps are expected to take, such as a cost model made by ``suffixspec
-            profile``; ``None``: that is learned from the first steps.
+            profile``; ``None``: that is learned while running. On a CPU ten steps are timed now
+            to begin with.
         progress: called with what is being done while kernels are compiled, which takes a minute
             the first time on a machine; ``None``: the log says it.
 
@@ -93,6 +94,7 @@ class Engine:
         if speculative is not None:
             warm_up_drafting(speculative, progress)
         self._core = EngineCore(self.model, self.config, speculative, step_cost)
+        self._core.time_small_steps()
         self._steps = StepThread(self._core)
 
     def _make_proposers(

@@ -79,6 +79,20 @@ def test_it_measures_its_steps_and_says_what_it_knows(model: Any) -> None:
     assert state["speedup_by_batch_size"]
 
 
+def test_a_few_steps_are_timed_before_the_first_request(model: Any) -> None:
+    with Engine(model, speculative={"method": "suffix"}) as engine:
+        assert engine.depth.cost.ready
+        assert engine.depth.cost.steps == 0
+        first, last = (float(engine.depth.cost.step_ms(n, 0.0)) for n in (1, 32))
+        assert 0.0 < first <= last
+    for options in (
+        {"speculative": {"method": "suffix", "dynamic": False}},
+        {"speculative": {"method": "suffix"}, "step_cost": Costs(1.0)},
+    ):
+        with Engine(model, **options) as engine:
+            assert not engine.depth.cost.ready
+
+
 def test_where_tokens_cost_all_the_time_next_to_nothing_is_verified(model: Any) -> None:
     """The same prompts with two beliefs about costs; only the choice of depths differs."""
 

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from suffixspec_engine.profiling import StepShape, measure_steps  # noqa: E402
+from suffixspec_engine.profiling import StepShape, measure_steps, time_small_steps  # noqa: E402
 from suffixspec_index.errors import ConfigError  # noqa: E402
 
 
@@ -31,6 +31,28 @@ def test_every_shape_is_timed(model: Any) -> None:
     assert all(len(t.ms) == 3 and t.median > 0 for t in times)
     assert times[2].median > times[0].median
     assert said[-1] == (12, 12)
+
+
+def test_small_steps_are_timed_once_for_a_model(model: Any) -> None:
+    times = time_small_steps(model)
+    assert list(times) == [1, 4, 8, 16, 32]
+    assert all(0.0 < ms < 10_000.0 for ms in times.values())
+    times[1] = -1.0  # a copy
+    again = time_small_steps(model)
+    assert again[1] > 0.0
+    assert {n: ms for n, ms in again.items() if n > 1} == {
+        n: ms for n, ms in times.items() if n > 1
+    }
+
+
+def test_a_context_too_short_to_time_is_left_alone(tmp_path: Path) -> None:
+    from suffixspec_engine.models import load_model
+    from tests.engine.conftest import write_tiny_llama
+
+    short = load_model(write_tiny_llama(tmp_path, max_position_embeddings=36))
+    assert list(time_small_steps(short)) == [1, 4]
+    shorter = load_model(write_tiny_llama(tmp_path, max_position_embeddings=16))
+    assert time_small_steps(shorter) == {}
 
 
 def test_it_can_be_stopped(model: Any) -> None:

@@ -13,16 +13,19 @@ quickly what slows down or speeds up all steps alike, other programs or the cloc
 so that knots that have not been visited for long stay comparable with those that have.
 
 What was not seen yet is taken to be cheap: between two visited knots as cheap as the smaller one.
-So a size that might pay is tried, and then known.
+So a size that might pay is tried, and then known; but one that looked dear is only believed to be
+so after a few steps. Else a single slow step would keep it from ever being tried again.
 
-Robust: the first steps of every size are dropped (compilation, allocation), and a step far outside
-what its neighbours took counts only as far as they would allow.
+Robust: the first steps of every size are dropped (compilation, allocation), a step far outside
+what its neighbours took counts only as far as they would allow, and a seed is fitted to the median
+of the first steps.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Mapping
 from itertools import pairwise
 
 import numpy as np
@@ -39,6 +42,8 @@ _DROPPED = 1  # first steps near a knot that do not count
 _MEMORY = 60.0  # steps near a knot that its mean is taken from
 _FLATNESS = 0.02  # steps' worth of belief that two neighbouring knots cost the same
 _SEED_WEIGHT = 3.0  # steps that a seed's opinion is worth
+_SCALING = 3  # steps that a seed is fitted to
+_SURE = 3.0  # steps near a knot before it is believed to be as dear as it looked
 _PACE_RATE = 0.05
 _CLIP = 4.0  # mean absolute deviations beyond which a step is cut
 _REFRESH = 8  # steps after which the curve is drawn anew
@@ -57,6 +62,8 @@ class MeasuredCost:
 
     def __init__(self, seed: StepCost | None = None) -> None:
         self._seed = seed
+        self._ratios: list[float] = []  # of steps to what the seed says of them
+        self._expected: dict[int, float] = {}
         self._level: Floats = np.zeros(len(KNOTS))
         self._weight: Floats = np.zeros(len(KNOTS))
         # Least squares between each knot and the next: products of steps' parts, and with times.
@@ -79,9 +86,10 @@ class MeasuredCost:
 
     @property
     def ready(self) -> bool:
-        """Whether enough was seen for an opinion; a seed needs a single step to be fitted."""
-        enough = 1 if self._seed is not None else _ENOUGH
-        return self._steps >= enough and bool(self._weight.any())
+        """Whether enough was seen for an opinion; a seed needs a single step to be fitted, and
+        steps timed beforehand (:meth:`expect`) need none."""
+        enough = self._steps >= _ENOUGH or bool(self._prior.any())
+        return enough and bool(self._weight.any())
 
     @property
     def steps(self) -> int:
@@ -110,9 +118,11 @@ class MeasuredCost:
         if self._skipped[near] < _DROPPED:
             self._skipped[near] += 1
             return
-        if not self._steps and self._seed is not None:
-            self._take_seed(tokens, context_tokens, requests, ms)
-            self._redraw()
+        if self._seed is not None and len(self._ratios) < _SCALING:
+            self._ratios.append(self._ratio(tokens, context_tokens, requests, ms))
+            self._take_seed(context_tokens, requests)
+            self._steps += 1
+            return
         x = np.array((context_tokens / 1000.0, float(requests)))
         if self._weight[near] >= 2.0:
             ms = self._clipped(tokens, x, ms)
@@ -182,20 +192,58 @@ class MeasuredCost:
         cost._redraw()
         return cost
 
+    # --- to start from ---------------------------------------------------------------------------
+
     def start_from(self, seed: StepCost) -> None:
         """Take a seed after all; ignored once steps were seen."""
         if not self._steps:
             self._seed = seed
+            self._fit_expected()
+
+    def expect(self, ms: Mapping[int, float]) -> None:
+        """Start from steps that were timed beforehand; ignored once steps were seen. A seed is
+        fitted to them. Sizes beyond the largest remain unknown; one that took longer than a larger
+        one was disturbed, and is taken to cost as much as that.
+
+        Args:
+            ms: tokens in a step of one request with little context -> milliseconds, each greater
+                than 0.
+        """
+        if self._steps or not ms:
+            return
+        self._expected = dict(sorted(ms.items()))
+        sizes = list(self._expected)
+        knots = [k for k in KNOTS if k <= sizes[-1]]
+        times = np.minimum.accumulate(list(self._expected.values())[::-1])[::-1]
+        self._believe(np.interp(knots, sizes, times))
+        self._fit_expected()
 
     # --- inside ----------------------------------------------------------------------------------
 
-    def _take_seed(self, tokens: int, context_tokens: float, requests: int, ms: float) -> None:
+    def _ratio(self, tokens: int, context_tokens: float, requests: int, ms: float) -> float:
         assert self._seed is not None
-        scale = ms / max(float(self._seed.step_ms(tokens, context_tokens, requests)), 1e-6)
-        knots = np.array([k for k in KNOTS if k <= 4096], np.float64)
-        self._level[: len(knots)] = scale * self._seed.step_ms(knots, context_tokens, requests)
-        self._weight[: len(knots)] = self._prior[: len(knots), 0] = _SEED_WEIGHT
-        self._prior[: len(knots), 1] = _SEED_WEIGHT * self._level[: len(knots)]
+        return ms / max(float(self._seed.step_ms(tokens, context_tokens, requests)), 1e-6)
+
+    def _fit_expected(self) -> None:
+        """Fit the seed to what was timed beforehand, if there is either."""
+        if self._seed is not None and self._expected:
+            self._ratios = [self._ratio(n, 0.0, 1, ms) for n, ms in self._expected.items()]
+            self._take_seed(0.0, 1)
+
+    def _take_seed(self, context_tokens: float, requests: int) -> None:
+        """The seed's shape, scaled by the median ratio."""
+        assert self._seed is not None
+        knots = [k for k in KNOTS if k <= 4096]
+        scale = float(np.median(self._ratios))
+        self._believe(scale * self._seed.step_ms(knots, context_tokens, requests))
+
+    def _believe(self, levels: Floats) -> None:
+        """Take these levels of the first knots as if a few steps had shown them."""
+        n = len(levels)
+        self._level[:n] = levels
+        self._weight[:n] = self._prior[:n, 0] = _SEED_WEIGHT
+        self._prior[:n, 1] = _SEED_WEIGHT * levels
+        self._redraw()
 
     def _clipped(self, tokens: int, x: Floats, ms: float) -> float:
         """``ms``, no further from what is expected than a few usual deviations; moves the pace."""
@@ -262,6 +310,9 @@ class MeasuredCost:
             return
         self._solve_levels()
         ys = weighted_non_decreasing(self._level[seen], self._weight[seen])
+        for k in range(1, len(ys)):  # few steps may all have been slow ones
+            trust = min(float(self._weight[seen[k]]) / _SURE, 1.0)
+            ys[k] = ys[k - 1] + trust * (ys[k] - ys[k - 1])
         xs: list[float] = []
         line: list[float] = []
         for (i, y), (j, z) in pairwise(zip(seen.tolist(), ys.tolist(), strict=True)):

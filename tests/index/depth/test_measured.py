@@ -151,3 +151,57 @@ def test_a_draft_token_beside_a_chunk_of_a_prompt_costs_what_it_costs(seed: int)
     cost = served_in_chunks(seed)
     rise = float(cost.step_ms(96, 2500.0, 14) - cost.step_ms(64, 2500.0, 14))
     assert rise == pytest.approx(32 * 2.2, rel=0.5)
+
+
+def test_steps_timed_beforehand_are_believed_at_once() -> None:
+    cost = MeasuredCost()
+    cost.expect({1: 40.0, 4: 42.0, 8: 90.0, 16: 50.0, 32: 66.0})  # 8 was disturbed
+    assert cost.ready
+    assert cost.steps == 0
+    assert float(cost.step_ms(8, 0.0)) == pytest.approx(50.0, rel=0.01)
+    assert float(cost.step_ms(24, 0.0)) == pytest.approx(58.0, rel=0.01)
+    for _ in range(80):
+        cost.observe(16, 0.0, 1, 100.0)
+        cost.observe(1, 0.0, 1, 40.0)
+    assert float(cost.step_ms(16, 0.0)) == pytest.approx(100.0, rel=0.1)
+
+
+def test_what_comes_too_late_is_ignored() -> None:
+    cost = MeasuredCost()
+    for _ in range(8):
+        cost.observe(1, 0.0, 1, 10.0)
+    cost.expect({1: 99.0})
+    cost.expect({})
+    assert float(cost.step_ms(1, 0.0)) == pytest.approx(10.0, rel=0.02)
+
+
+def test_a_seed_is_fitted_to_steps_timed_beforehand() -> None:
+    cost = MeasuredCost(Line())
+    cost.expect({1: 60.0, 4: 90.0, 8: 900.0})
+    assert cost.ready
+    assert float(cost.step_ms(15, 0.0)) == pytest.approx(200.0, rel=0.01)
+    late = MeasuredCost()
+    late.expect({1: 60.0, 4: 90.0, 8: 130.0})
+    late.start_from(Line())
+    assert float(late.step_ms(15, 0.0)) == pytest.approx(200.0, rel=0.01)
+
+
+def test_a_seed_is_not_fitted_to_a_single_slow_step() -> None:
+    cost = MeasuredCost(Line())
+    for ms in (12.0, 60.0, 12.0, 12.0, 12.0):  # one is dropped, the median of the next three counts
+        cost.observe(7, 0.0, 1, ms)
+    assert float(cost.step_ms(7, 0.0)) == pytest.approx(12.0, rel=0.05)
+
+
+def test_a_slow_step_does_not_keep_a_size_from_being_tried_again() -> None:
+    cost = MeasuredCost()
+    for _ in range(30):
+        cost.observe(1, 0.0, 1, 40.0)
+    for _ in range(2):  # the first one is dropped
+        cost.observe(6, 0.0, 1, 100.0)
+    rise = float(cost.step_ms(6, 0.0) - cost.step_ms(1, 0.0))
+    assert rise < 25.0
+    for _ in range(6):
+        cost.observe(6, 0.0, 1, 100.0)
+    rise = float(cost.step_ms(6, 0.0) - cost.step_ms(1, 0.0))
+    assert rise == pytest.approx(60.0, rel=0.15)
