@@ -6,6 +6,7 @@ from fastapi import FastAPI
 
 from suffixspec_service.api import models, operations, problems, speculation
 from suffixspec_service.api.limits import AccessLog, BodyLimit
+from suffixspec_service.api.reading import Reading
 from suffixspec_service.dashboard import routes as dashboard_routes
 from suffixspec_service.jobs import routes as jobs_routes
 from suffixspec_service.monitor import routes as monitor_routes
@@ -23,6 +24,7 @@ def create_app(runtime: Runtime) -> FastAPI:
         redoc_url=None,
     )
     app.state.runtime = runtime
+    app.state.reading = Reading(runtime)
     problems.install(app)
     app.include_router(operations.router)
     app.include_router(models.router)

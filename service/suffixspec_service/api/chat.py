@@ -89,7 +89,6 @@ async def create_chat_completion(
     """As OpenAI does it; ``"stream": true`` sends server-sent events."""
     call = await reading(
         request,
-        runtime,
         lambda: read_chat(runtime, tenant, body, x_session_id, x_include_metrics),
     )
     if body.stream:

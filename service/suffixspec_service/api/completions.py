@@ -124,7 +124,6 @@ async def create_completion(
     """As OpenAI does it; ``"stream": true`` sends server-sent events."""
     call = await reading(
         request,
-        runtime,
         lambda: read_completion(runtime, body, x_session_id, x_include_metrics),
     )
     if body.stream:

@@ -155,7 +155,7 @@ async def create_response(
 ) -> Response:
     """Text and function calls; ``"stream": true`` sends server-sent events."""
     call = await reading(
-        request, runtime, lambda: _read(runtime, tenant, body, x_session_id, x_include_metrics)
+        request, lambda: _read(runtime, tenant, body, x_session_id, x_include_metrics)
     )
     if body.stream:
         generation = Generation(runtime, tenant, call.chat.generation)
